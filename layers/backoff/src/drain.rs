@@ -1,0 +1,51 @@
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use http_body::Body;
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The rest of a failed answer, read and thrown away so that its connection can serve the next
+    /// attempt; but only a little, since a long rest costs more than a new connection.
+    #[derive(Debug)]
+    pub(crate) struct Drain<RB> {
+        #[pin]
+        body: Option<RB>,
+        read: usize,
+    }
+}
+
+impl<RB> Drain<RB> {
+    pub(crate) const fn new(body: Option<RB>) -> Self {
+        Self { body, read: 0 }
+    }
+
+    /// Lets the answer go, read to its end or not.
+    pub(crate) fn drop_body(self: Pin<&mut Self>) {
+        self.project().body.set(None);
+    }
+}
+
+impl<RB: Body> Drain<RB> {
+    /// Ready once there is nothing left to read; the answer is gone then.
+    pub(crate) fn poll_drain(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        while let Some(body) = this.body.as_mut().as_pin_mut() {
+            match body.poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(frame))) => {
+                    *this.read += frame.data_ref().map_or(0, Buf::remaining);
+                    if *this.read > DRAIN_BYTES {
+                        this.body.set(None);
+                    }
+                }
+                Poll::Ready(None | Some(Err(_))) => this.body.set(None),
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+/// What a kernel has received of a usual error body by the time we read it; more is a stream.
+const DRAIN_BYTES: usize = 8 * 1024;

@@ -1,0 +1,213 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use backstop_core::error::{BoxError, Error, TimedOut};
+use backstop_core::{Class, Collect, Evidence, RequestBody, Verdict};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower_service::Service;
+
+use crate::call::{Call, Step};
+use crate::config::Config;
+use crate::drain::Drain;
+
+pin_project! {
+    /// The future of a [`Backoff`](crate::Backoff) call. Dropping it cancels the attempt in flight, or
+    /// the wait, at once.
+    pub struct ResponseFuture<S, B, RB>
+    where
+        S: Service<Request<RequestBody>>,
+    {
+        #[pin]
+        state: State<B, S::Future, RB>,
+        #[pin]
+        timer: Option<Sleep>,
+        call: Call<S>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<B, F, RB> {
+        /// Reads the caller's body whole.
+        Collecting { #[pin] collect: Collect<B> },
+        /// An attempt is in flight.
+        Calling { #[pin] attempt: F },
+        /// Lets the failed answer go, and waits.
+        Waiting { #[pin] drain: Drain<RB>, drain_until: Instant, until: Instant },
+        /// The inner service is not ready for the next attempt yet.
+        Readying,
+        /// The call is over.
+        Done,
+    }
+}
+
+impl<S, B, RB> ResponseFuture<S, B, RB>
+where
+    S: Service<Request<RequestBody>>,
+{
+    pub(crate) fn new(
+        ready: S,
+        config: Arc<Config>,
+        request: Request<B>,
+        unready: Option<Error>,
+    ) -> Self {
+        let (head, body) = request.into_parts();
+        let collect = Collect::new(body, config.body_limit);
+        Self {
+            state: State::Collecting { collect },
+            timer: None,
+            call: Call::new(ready, config, head, unready),
+        }
+    }
+}
+
+impl<S, B, RB> Future for ResponseFuture<S, B, RB>
+where
+    S: Service<Request<RequestBody>, Response = Response<RB>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+    RB: Body,
+{
+    type Output = Result<Response<RB>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let call = this.call;
+        loop {
+            let result = match this.state.as_mut().project() {
+                StateProjection::Collecting { collect } => match collect.poll_collect(cx) {
+                    Poll::Ready(Ok(body)) => match call.start(body) {
+                        Ok(()) => {
+                            this.state.set(State::Readying);
+                            continue;
+                        }
+                        Err(unready) => Err(unready),
+                    },
+                    Poll::Ready(Err(error)) => {
+                        this.state.set(State::Done);
+                        call.end();
+                        return Poll::Ready(Err(error));
+                    }
+                    Poll::Pending => {
+                        call.give_back_readiness();
+                        ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
+                        Err(past_deadline())
+                    }
+                },
+                StateProjection::Readying => match call.poll_ready(cx) {
+                    Poll::Ready(Ok(attempt)) => {
+                        this.state.set(State::Calling { attempt });
+                        continue;
+                    }
+                    Poll::Ready(Err(error)) => Err(error),
+                    Poll::Pending => {
+                        ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
+                        Err(past_deadline())
+                    }
+                },
+                // The answer is asked before the timer: where both are ready, it wins.
+                StateProjection::Calling { attempt } => match attempt.poll(cx) {
+                    Poll::Ready(Ok(response)) => Ok(response),
+                    Poll::Ready(Err(error)) => Err(Error::from_inner(error)),
+                    Poll::Pending => {
+                        ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
+                        Err(past_deadline())
+                    }
+                },
+                StateProjection::Waiting { mut drain, drain_until, until } => {
+                    if drain.as_mut().poll_drain(cx).is_pending() {
+                        ready!(poll_until(this.timer.as_mut(), *drain_until, cx));
+                        drain.drop_body();
+                    }
+                    ready!(poll_until(this.timer.as_mut(), *until, cx));
+                    this.state.set(State::Readying);
+                    continue;
+                }
+                StateProjection::Done => return Poll::Pending,
+            };
+            match call.settle(result) {
+                Step::Done(result) => {
+                    this.state.set(State::Done);
+                    call.end();
+                    return Poll::Ready(result);
+                }
+                Step::Again { answer: _, wait: Duration::ZERO } => this.state.set(State::Readying),
+                Step::Again { answer, wait } => {
+                    let now = Instant::now();
+                    let until = far(now, wait);
+                    this.state.set(State::Waiting {
+                        drain: Drain::new(answer),
+                        drain_until: until.min(far(now, DRAIN_TIME)),
+                        until,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl<S, B, RB> std::fmt::Debug for ResponseFuture<S, B, RB>
+where
+    S: Service<Request<RequestBody>>,
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { state, timer: _, call } = self;
+        let state = match state {
+            State::Collecting { .. } => "Collecting",
+            State::Calling { .. } => "Calling",
+            State::Waiting { .. } => "Waiting",
+            State::Readying => "Readying",
+            State::Done => "Done",
+        };
+        f.debug_struct("ResponseFuture")
+            .field("state", &state)
+            .field("retries", call.retries())
+            .finish_non_exhaustive()
+    }
+}
+
+fn poll_deadline(
+    timer: Pin<&mut Option<Sleep>>,
+    deadline: Option<std::time::Instant>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    match deadline {
+        Some(deadline) => poll_until(timer, Instant::from_std(deadline), cx),
+        None => Poll::Pending,
+    }
+}
+
+/// One timer serves the call: it is set anew where it stands at another instant.
+fn poll_until(mut timer: Pin<&mut Option<Sleep>>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    match timer.as_mut().as_pin_mut() {
+        Some(sleep) if sleep.deadline() == at => {}
+        Some(sleep) => sleep.reset(at),
+        None => timer.set(Some(sleep_until(at))),
+    }
+    match timer.as_pin_mut() {
+        Some(sleep) => sleep.poll(cx),
+        None => Poll::Pending,
+    }
+}
+
+fn far(now: Instant, wait: Duration) -> Instant {
+    now.checked_add(wait).unwrap_or_else(|| now + FOR_EVER)
+}
+
+fn past_deadline() -> Error {
+    let verdict = Verdict::new(Class::Timeout).with_evidence(Evidence::Local);
+    Error::attempt(verdict, TimedOut::Deadline)
+}
+
+/// A round trip within a continent: what is not there by then would delay the retry's own time.
+const DRAIN_TIME: Duration = Duration::from_millis(50);
+/// Thirty years stand for a wait that no clock can express.
+const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);

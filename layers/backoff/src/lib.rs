@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+
+mod call;
+mod config;
+mod drain;
+mod future;
+mod layer;
+mod service;
+
+pub use config::BackoffBuilder;
+pub use future::ResponseFuture;
+pub use layer::BackoffLayer;
+pub use service::Backoff;

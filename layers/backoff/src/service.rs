@@ -1,0 +1,98 @@
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use backstop_core::error::{BoxError, Error};
+use backstop_core::RequestBody;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use crate::config::Config;
+use crate::future::ResponseFuture;
+
+/// The service that [`BackoffLayer`](crate::BackoffLayer) makes. See the [crate's page](crate).
+pub struct Backoff<S> {
+    inner: S,
+    config: Arc<Config>,
+    /// An error of the inner `poll_ready`: the next call fails with it, and may be retried.
+    unready: Option<Error>,
+}
+
+impl<S> Backoff<S> {
+    pub(crate) const fn new(inner: S, config: Arc<Config>) -> Self {
+        Self { inner, config, unready: None }
+    }
+
+    /// The inner service.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the layer.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+/// What `poll_ready` found belongs to the service that was polled: a clone has found nothing yet.
+impl<S: Clone> Clone for Backoff<S> {
+    fn clone(&self) -> Self {
+        let Self { inner, config, unready: _ } = self;
+        Self { inner: inner.clone(), config: Arc::clone(config), unready: None }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Backoff<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { inner, config, unready } = self;
+        f.debug_struct("Backoff")
+            .field("inner", inner)
+            .field("config", config)
+            .field("unready", unready)
+            .finish()
+    }
+}
+
+impl<S, B, RB> Service<Request<B>> for Backoff<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<RB>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+    RB: Body,
+{
+    type Response = Response<RB>;
+    type Error = Error;
+    type Future = ResponseFuture<S, B, RB>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if self.unready.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        match self.inner.poll_ready(cx) {
+            Poll::Ready(Err(error)) => {
+                // A failure like any other: the call will meet it, and may outlive it.
+                self.unready = Some(Error::from_inner(error));
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, RB> {
+        // The service that was polled ready is the one that is called; the clone, which reserved
+        // nothing, stays behind. The other way round, a concurrency limit or a buffer below would
+        // be called without its reservation.
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone);
+        ResponseFuture::new(ready, Arc::clone(&self.config), request, self.unready.take())
+    }
+}

@@ -1,0 +1,180 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use backstop_core::dialect::Route;
+use backstop_core::error::{BoxError, Error};
+use backstop_core::{CallContext, CallOptions, Evidence, Hold, TimedOut, Verdict};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep};
+
+use crate::body::ClassifyBody;
+use crate::classifier::Answer;
+use crate::clocks::Clocks;
+use crate::config::Config;
+use crate::peek::Peek;
+use crate::watch::class_of_timeout;
+
+pin_project! {
+    /// The future of a [`ClassifyService`](crate::ClassifyService) call: ready once the answer was held
+    /// as long as it is to be. Dropping it cancels the attempt at once.
+    pub struct ResponseFuture<F, RB> {
+        #[pin]
+        state: State<F, RB>,
+        #[pin]
+        timer: Option<Sleep>,
+        attempt: Attempt,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<F, RB> {
+        /// The head is not there yet.
+        Calling { #[pin] call: F },
+        /// The answer is held back and read.
+        Peeking { peek: Option<Peek<RB>> },
+        /// The answer, or the error, was handed on.
+        Done,
+    }
+}
+
+/// What one attempt is judged by.
+pub(crate) struct Attempt {
+    pub(crate) config: Arc<Config>,
+    pub(crate) route: Route,
+    pub(crate) hold: Hold,
+    deadline: Option<Instant>,
+    clocks: Option<Clocks>,
+}
+
+impl Attempt {
+    pub(crate) fn of<B>(request: &Request<B>, config: Arc<Config>) -> Self {
+        let context = CallContext::of(request);
+        let options = match context {
+            Some(context) => Some(context.options()),
+            None => request.extensions().get::<CallOptions>(),
+        };
+        let deadline = match context {
+            Some(context) => context.deadline().map(Instant::from_std),
+            None => options
+                .and_then(CallOptions::time)
+                .and_then(|time| Instant::now().checked_add(time)),
+        };
+        let hold = options.and_then(CallOptions::held).unwrap_or(config.hold);
+        let route = match config.dialect {
+            Some(dialect) => Route::new(dialect, request.uri()),
+            None => Route::of_request(request.uri(), request.headers()),
+        };
+        Self { config, route, hold, deadline, clocks: None }
+    }
+
+    /// The attempt's clocks, which start when they are first asked for: an attempt that is over at
+    /// its first poll never reads the time.
+    fn clocks(&mut self) -> &mut Clocks {
+        let Self { config, deadline, clocks, .. } = self;
+        clocks.get_or_insert_with(|| {
+            Clocks::new(config.timeouts.clone(), *deadline, Instant::now())
+        })
+    }
+
+    pub(crate) fn take_clocks(&mut self, now: Instant) -> Clocks {
+        let Self { config, deadline, clocks, .. } = self;
+        clocks
+            .take()
+            .unwrap_or_else(|| Clocks::new(config.timeouts.clone(), *deadline, now))
+    }
+
+    /// What the built-in verdict and the user's own classifier make of an attempt without an answer.
+    fn judge_error(&self, error: Error) -> Error {
+        let Error::Attempt(attempt) = error else { return error };
+        let (verdict, source) = attempt.into_parts();
+        let class = match verdict.class() {
+            backstop_core::Class::Timeout => class_of_timeout(self.config.mode),
+            class => class,
+        };
+        let evidence = verdict.evidence();
+        let verdict = verdict.with_class(class, evidence);
+        let own = self
+            .config
+            .classifier
+            .as_ref()
+            .and_then(|own| own.classify(&Answer::of_error(source.as_ref(), &verdict)));
+        Error::attempt(own.unwrap_or(verdict), source)
+    }
+
+    fn timed_out(&self, timeout: TimedOut) -> Error {
+        let class = class_of_timeout(self.config.mode);
+        let verdict = Verdict::new(class)
+            .with_evidence(Evidence::Local)
+            .with_message(&timeout.to_string());
+        self.judge_error(Error::attempt(verdict, timeout))
+    }
+}
+
+impl<F, RB> ResponseFuture<F, RB> {
+    pub(crate) const fn new(call: F, attempt: Attempt) -> Self {
+        Self { state: State::Calling { call }, timer: None, attempt }
+    }
+}
+
+impl<F, RB, E> Future for ResponseFuture<F, RB>
+where
+    F: Future<Output = Result<Response<RB>, E>>,
+    E: Into<BoxError>,
+    RB: Body<Data = Bytes> + Unpin,
+    RB::Error: Into<BoxError>,
+{
+    type Output = Result<Response<ClassifyBody<RB>>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let attempt = this.attempt;
+        loop {
+            match this.state.as_mut().project() {
+                // The answer is asked before the timer: where both are ready, it wins.
+                StateProjection::Calling { call } => match call.poll(cx) {
+                    Poll::Ready(Ok(response)) => {
+                        let peek = Some(Peek::new(response, attempt));
+                        this.state.set(State::Peeking { peek });
+                    }
+                    Poll::Ready(Err(error)) => {
+                        this.state.set(State::Done);
+                        return Poll::Ready(Err(attempt.judge_error(Error::from_inner(error))));
+                    }
+                    Poll::Pending => {
+                        let timeout = ready!(attempt.clocks().poll_due(this.timer.as_mut(), cx));
+                        this.state.set(State::Done);
+                        return Poll::Ready(Err(attempt.timed_out(timeout)));
+                    }
+                },
+                StateProjection::Peeking { peek } => {
+                    let Some(held) = peek else { return Poll::Pending };
+                    let held = ready!(held.poll_settled(this.timer.as_mut(), cx));
+                    let released = peek.take().map(|peek| peek.release(held, attempt));
+                    this.state.set(State::Done);
+                    if let Some(response) = released {
+                        return Poll::Ready(Ok(response));
+                    }
+                }
+                StateProjection::Done => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<F, RB> fmt::Debug for ResponseFuture<F, RB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Calling { .. } => "Calling",
+            State::Peeking { .. } => "Peeking",
+            State::Done => "Done",
+        };
+        f.debug_struct("ResponseFuture").field("state", &state).finish_non_exhaustive()
+    }
+}

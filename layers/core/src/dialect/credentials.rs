@@ -1,0 +1,24 @@
+//! What must never reach an endpoint that it was not meant for.
+//!
+//! Sources: openai/openai-openapi openapi.json; anthropics/anthropic-sdk-python
+//! src/anthropic/_client.py; googleapis/python-genai google/genai/_api_client.py;
+//! openai/openai-python src/openai/lib/azure.py; envoyproxy/ai-gateway
+//! internal/backendauth/aws.go. `wire/FACTS.md`, section 1, holds the list.
+
+/// Request headers, in lower case. The last two carry no secret but name the account: a request
+/// that goes elsewhere must not tell whose it was, and the other side would refuse it.
+pub(super) const HEADERS: &[&str] = &[
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+    "x-amz-security-token",
+    "proxy-authorization",
+    "cookie",
+    "openai-organization",
+    "openai-project",
+];
+
+/// Parameters of the query.
+pub(super) const QUERY: &[&str] =
+    &["key", "access_token", "X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token"];

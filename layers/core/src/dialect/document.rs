@@ -1,0 +1,99 @@
+//! Answers that are judged when they are whole.
+
+use super::content::is_list;
+use super::failure::{self, Failure};
+use super::judge::Judge;
+use super::presentation::{Lack, must_answer};
+use super::sse::SseReader;
+use super::stream::Reader;
+use super::{BodyEnd, Endpoint, Framing};
+use crate::json::{self, JsonErrorKind, Value};
+
+impl Judge {
+    /// Reads the document `body`, or what came of it.
+    pub(super) fn read_document(&mut self, body: &[u8], end: BodyEnd) {
+        if !self.status.is_success() {
+            // The status has spoken. The body may say more, if it is whole.
+            if let Ok(document) = json::parse(body) {
+                self.read_error(document);
+            }
+            return;
+        }
+        if end == BodyEnd::Broken {
+            self.lack = Some(Lack::Broken);
+            return;
+        }
+        let body = without_mark(body).trim_ascii();
+        let must_answer = must_answer(self.route.dialect(), self.route.endpoint());
+        if body.is_empty() {
+            self.lack = must_answer.then_some(Lack::Empty);
+            return;
+        }
+        match json::parse(body) {
+            Ok(document) => self.read_answer(document, must_answer),
+            // It is JSON, as far as anybody can tell, and more than we read.
+            Err(error) if error.kind() == JsonErrorKind::TooDeep => {}
+            Err(_) if looks_like_events(body) => self.read_events(body),
+            Err(_) if self.is_html_type || looks_like_html(body) => {
+                self.lack = self.route.dialect().is_some().then_some(Lack::Html);
+            }
+            Err(_) if !must_answer => {}
+            Err(error) if error.kind() == JsonErrorKind::Truncated => self.lack = Some(Lack::Cut),
+            Err(_) => self.lack = Some(Lack::NotJson),
+        }
+    }
+
+    /// The error in an answer whose status says that it failed. On the array endpoint Google wraps
+    /// it in a list.
+    fn read_error(&mut self, document: Value<'_>) {
+        let document = if is_list(document) { document.elements().next() } else { Some(document) };
+        let Some(document) = document else { return };
+        if let Some(error) = failure::find_in_failed(document) {
+            self.notes.note_request_id(document.get("request_id"));
+            let failure = Failure::read(self.route.dialect(), self.status, error, Some(document));
+            self.notes.note_failure(failure);
+        }
+    }
+
+    fn read_answer(&mut self, document: Value<'_>, must_answer: bool) {
+        let (dialect, endpoint) = (self.route.dialect(), self.route.endpoint());
+        let find = if endpoint == Endpoint::Other { failure::find_alone } else { failure::find };
+        let parts = is_list(document).then(|| document.elements()).into_iter().flatten();
+        for part in std::iter::once(document).chain(parts) {
+            if let Some(error) = find(part) {
+                self.note_error(part, error, false);
+                break;
+            }
+        }
+        if let Some(dialect) = dialect
+            && must_answer
+        {
+            (dialect.facts().document)(document, endpoint, &mut self.notes);
+            if self.notes.failure.is_none() && !self.notes.has_answer() {
+                self.lack = Some(Lack::NoAnswer);
+            }
+        }
+    }
+
+    /// A stream that was not announced as one: some fronts lose its content type.
+    fn read_events(&mut self, body: &[u8]) {
+        self.framing = Framing::Sse;
+        self.reader = Reader::Sse(SseReader::new(self.max_event));
+        self.read_stream(body);
+        self.end_stream(BodyEnd::Eof);
+    }
+}
+
+fn without_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body)
+}
+
+fn looks_like_events(body: &[u8]) -> bool {
+    [&b"data:"[..], b"event:", b":"].iter().any(|start| body.starts_with(start))
+}
+
+fn looks_like_html(body: &[u8]) -> bool {
+    [&b"<!doctype html"[..], b"<html"]
+        .iter()
+        .any(|start| body.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start)))
+}

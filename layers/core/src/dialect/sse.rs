@@ -1,0 +1,397 @@
+//! Server-sent events, from bytes that are cut anywhere.
+//!
+//! The grammar is that of the HTML standard, and a little more, as the SDKs' own parsers take it
+//! (mistralai/client-python src/mistralai/client/utils/eventstreaming.py; openai/openai-python
+//! src/openai/_streaming.py): LF, CRLF and CR, mixed; a byte order mark; comments; several `data`
+//! lines joined by LF; no blank after the colon; unknown fields. In addition
+//!
+//! - an event that the end of the stream cuts off counts if its data is whole (`finish`);
+//! - a field `error` carries data like `data` does (llama.cpp up to 2025: issue
+//!   coddy-project/coddy-agent#106);
+//! - JSON text that stands between events without any field name is an event of its own: Gemini
+//!   reports errors that way (googleapis/js-genai src/_api_client.ts; googleapis/python-genai
+//!   google/genai/_api_client.py).
+
+use memchr::{memchr, memchr2};
+
+use super::scan::Scan;
+use crate::json;
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event<'a> {
+    /// The `event` field; empty if there is none.
+    pub(super) name: &'a [u8],
+    /// The data; of an event larger than the bound its first [`PREFIX`] bytes.
+    pub(super) data: &'a [u8],
+    /// Whether `data` is only the beginning.
+    pub(super) oversized: bool,
+    /// Whether the data says by where it stands that it is an error: in a field `error`, or
+    /// outside of any field.
+    pub(super) is_error: bool,
+}
+
+/// Splits a stream into events. Holds what the last chunk cut off, up to a bound.
+#[derive(Debug)]
+pub(super) struct SseReader {
+    max_event: usize,
+    /// A line without its end yet. Empty while `line_from_start`.
+    line: Vec<u8>,
+    in_line: bool,
+    /// The rest of the line is not kept: a comment, or too long.
+    skip_line: bool,
+    /// The line's data went to `data` already, where it was too long.
+    line_done: bool,
+    /// The data of the event so far.
+    data: Vec<u8>,
+    has_data: bool,
+    oversized: bool,
+    is_error: bool,
+    name: Name,
+    /// The last line ended with CR; an LF that follows belongs to it.
+    skip_lf: bool,
+    /// Bytes of the byte order mark seen; [`BOM`]'s length once the beginning is over.
+    mark: usize,
+    /// JSON text outside of any field, collected in `data`.
+    raw: Option<Scan>,
+}
+
+impl SseReader {
+    /// A reader that keeps at most `max_event` bytes of an event.
+    pub(super) fn new(max_event: usize) -> Self {
+        Self {
+            max_event: max_event.max(PREFIX),
+            line: Vec::new(),
+            in_line: false,
+            skip_line: false,
+            line_done: false,
+            data: Vec::new(),
+            has_data: false,
+            oversized: false,
+            is_error: false,
+            name: Name::default(),
+            skip_lf: false,
+            mark: 0,
+            raw: None,
+        }
+    }
+
+    /// Takes the stream's next bytes and gives `on_event` each event that ends in them.
+    ///
+    /// An event that lies whole in `chunk` and has one `data` line is not copied.
+    pub(super) fn push(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) {
+        let mut at = self.pass_mark(chunk);
+        // The data of an event that began in this chunk and has one line so far.
+        let mut fresh: Option<&[u8]> = None;
+        while let Some(&first) = chunk.get(at) {
+            if std::mem::take(&mut self.skip_lf) && first == b'\n' {
+                at += 1;
+                continue;
+            }
+            let Some(length) = memchr2(b'\n', b'\r', &chunk[at..]) else { break };
+            let line = &chunk[at..at + length];
+            self.skip_lf = chunk[at + length] == b'\r';
+            at += length + 1;
+            if self.in_line {
+                self.keep(line);
+                self.end_kept_line(&mut on_event);
+                continue;
+            }
+            match Line::of(line) {
+                Line::Blank => self.dispatch(fresh.take(), &mut on_event),
+                Line::Data(value) if !self.has_data && fresh.is_none() => {
+                    self.end_raw();
+                    fresh = Some(value);
+                }
+                other => {
+                    if let Some(value) = fresh.take() {
+                        self.add_data(value);
+                    }
+                    self.take(other, &mut on_event);
+                }
+            }
+        }
+        if let Some(value) = fresh {
+            self.add_data(value);
+        }
+        if let Some(rest) = chunk.get(at..)
+            && !rest.is_empty()
+        {
+            self.keep(rest);
+        }
+    }
+
+    /// The stream is over: gives `on_event` an event that lacks its closing blank line, if its data
+    /// is `[DONE]` or a whole JSON text. Anything less is dropped (`wire/FACTS.md`, section 0.2).
+    pub(super) fn finish(&mut self, mut on_event: impl FnMut(Event<'_>)) {
+        if self.in_line {
+            self.end_kept_line(&mut on_event);
+        }
+        let whole = self.data.trim_ascii() == b"[DONE]" || json::parse(&self.data).is_ok();
+        if self.raw.is_none() && whole && !self.oversized {
+            self.dispatch(None, &mut on_event);
+        }
+    }
+
+    /// Bytes that are held, and bytes that are set aside for holding them.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.line.capacity() + self.data.capacity()
+    }
+
+    /// Steps over a byte order mark, which may come in pieces.
+    fn pass_mark(&mut self, chunk: &[u8]) -> usize {
+        let mut at = 0;
+        while self.mark < BOM.len() {
+            let Some(&byte) = chunk.get(at) else { return at };
+            if byte != BOM[self.mark] {
+                // What looked like one was the beginning of a line.
+                let begun = std::mem::replace(&mut self.mark, BOM.len());
+                if begun > 0 {
+                    self.keep(&BOM[..begun]);
+                }
+                return at;
+            }
+            self.mark += 1;
+            at += 1;
+        }
+        at
+    }
+
+    /// Adds to the line that a chunk cut.
+    fn keep(&mut self, piece: &[u8]) {
+        self.in_line = true;
+        if self.skip_line {
+            return;
+        }
+        let begins_comment = self.line.is_empty() && piece.first() == Some(&b':');
+        if begins_comment {
+            self.skip_line = true;
+            return;
+        }
+        // With the longest field name before it a value of the bound's size still fits.
+        let room = (self.max_event + FIELD).saturating_sub(self.data.len());
+        if self.line.len() + piece.len() <= room {
+            append(&mut self.line, piece, self.max_event + FIELD);
+            return;
+        }
+        // Too long in any case. What is kept of it is the same wherever it was cut.
+        let missing = (PREFIX + FIELD).saturating_sub(self.line.len()).min(piece.len());
+        append(&mut self.line, &piece[..missing], self.max_event + FIELD);
+        self.skip_line = true;
+        self.line_done = true;
+        let line = std::mem::take(&mut self.line);
+        match Line::of(&line) {
+            Line::Data(value) => self.overflow(value),
+            Line::Error(value) => {
+                self.is_error = true;
+                self.overflow(value);
+            }
+            Line::Event(value) => self.name.set(value),
+            Line::Text(_) => self.end_raw(),
+            Line::Blank | Line::Other => {}
+        }
+        self.line = line;
+    }
+
+    /// The line that a chunk cut is whole now.
+    fn end_kept_line(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+        let mut line = std::mem::take(&mut self.line);
+        let (skipped, done) = (self.skip_line, self.line_done);
+        self.in_line = false;
+        self.skip_line = false;
+        self.line_done = false;
+        if !skipped && !done {
+            match Line::of(&line) {
+                Line::Blank => self.dispatch(None, on_event),
+                other => self.take(other, on_event),
+            }
+        }
+        line.clear();
+        self.line = line;
+    }
+
+    /// Takes a line that is not blank.
+    fn take(&mut self, line: Line<'_>, on_event: &mut impl FnMut(Event<'_>)) {
+        match line {
+            Line::Data(value) => {
+                self.end_raw();
+                self.add_data(value);
+            }
+            Line::Error(value) => {
+                self.end_raw();
+                self.is_error = true;
+                self.add_data(value);
+            }
+            Line::Event(value) => {
+                self.end_raw();
+                self.name.set(value);
+            }
+            Line::Text(text) => self.take_text(text, on_event),
+            Line::Blank | Line::Other => {}
+        }
+    }
+
+    /// Takes a line of JSON text that stands outside of any field.
+    fn take_text(&mut self, text: &[u8], on_event: &mut impl FnMut(Event<'_>)) {
+        if self.has_data {
+            return;
+        }
+        let begins = matches!(text.first(), Some(b'{' | b'['));
+        let Some(mut scan) = self.raw.or_else(|| begins.then(Scan::default)) else { return };
+        if self.data.len() + text.len() >= self.max_event {
+            self.end_raw();
+            return;
+        }
+        let begin = self.data.len();
+        append(&mut self.data, text, self.max_event);
+        append(&mut self.data, b"\n", self.max_event);
+        match scan.feed(text) {
+            None => self.raw = Some(scan),
+            Some(length) => {
+                self.raw = None;
+                let data = &self.data[..begin + length];
+                on_event(Event { name: b"", data, oversized: false, is_error: true });
+                self.data.clear();
+            }
+        }
+    }
+
+    /// Drops JSON text that never came to its end.
+    fn end_raw(&mut self) {
+        if self.raw.take().is_some() {
+            self.data.clear();
+        }
+    }
+
+    fn add_data(&mut self, value: &[u8]) {
+        if self.oversized {
+            return;
+        }
+        let separator = usize::from(self.has_data);
+        if self.data.len() + separator + value.len() > self.max_event {
+            self.overflow(value);
+            return;
+        }
+        if self.has_data {
+            append(&mut self.data, b"\n", self.max_event);
+        }
+        append(&mut self.data, value, self.max_event);
+        self.has_data = true;
+    }
+
+    /// The event is too large with `value`: only its beginning is kept.
+    fn overflow(&mut self, value: &[u8]) {
+        if self.oversized {
+            return;
+        }
+        self.end_raw();
+        if self.has_data {
+            append(&mut self.data, b"\n", self.max_event);
+        }
+        self.data.truncate(PREFIX);
+        let missing = (PREFIX - self.data.len()).min(value.len());
+        append(&mut self.data, &value[..missing], self.max_event);
+        self.has_data = true;
+        self.oversized = true;
+    }
+
+    /// A blank line ends the event, if there is any.
+    fn dispatch(&mut self, fresh: Option<&[u8]>, on_event: &mut impl FnMut(Event<'_>)) {
+        if self.raw.is_some() {
+            return;
+        }
+        let (data, oversized) = match fresh {
+            Some(value) if value.len() > self.max_event => (&value[..PREFIX], true),
+            Some(value) => (value, false),
+            None => (&self.data[..], self.oversized),
+        };
+        if !data.is_empty() {
+            on_event(Event { name: self.name.get(), data, oversized, is_error: self.is_error });
+        }
+        self.data.clear();
+        self.has_data = false;
+        self.oversized = false;
+        self.is_error = false;
+        self.name.clear();
+    }
+}
+
+/// A line, by what it means.
+enum Line<'a> {
+    Blank,
+    Data(&'a [u8]),
+    Error(&'a [u8]),
+    Event(&'a [u8]),
+    /// No field can begin like that.
+    Text(&'a [u8]),
+    /// A comment, or a field that means nothing here.
+    Other,
+}
+
+impl<'a> Line<'a> {
+    fn of(line: &'a [u8]) -> Self {
+        match line.first() {
+            None => return Self::Blank,
+            Some(b'{' | b'}' | b'[' | b']' | b'"' | b' ' | b'\t') => return Self::Text(line),
+            Some(_) => {}
+        }
+        let (field, value) = match memchr(b':', &line[..line.len().min(FIELD)]) {
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &line[line.len()..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => Self::Data(value),
+            b"error" => Self::Error(value),
+            b"event" => Self::Event(value),
+            _ => Self::Other,
+        }
+    }
+}
+
+/// An event's name. The longest that matters is far shorter than what fits.
+#[derive(Debug)]
+struct Name {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Name {
+    fn set(&mut self, name: &[u8]) {
+        self.length = name.len().min(self.bytes.len());
+        self.bytes[..self.length].copy_from_slice(&name[..self.length]);
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    const fn clear(&mut self) {
+        self.length = 0;
+    }
+}
+
+impl Default for Name {
+    fn default() -> Self {
+        Self { bytes: [0; 64], length: 0 }
+    }
+}
+
+/// Appends without setting aside more than `max` in all, which a doubling vector would.
+pub(super) fn append(to: &mut Vec<u8>, bytes: &[u8], max: usize) {
+    let needed = to.len() + bytes.len();
+    if needed > to.capacity() {
+        let wanted = (to.capacity() * 2).clamp(MIN_CAPACITY, max.max(MIN_CAPACITY)).max(needed);
+        to.reserve_exact(wanted - to.len());
+    }
+    to.extend_from_slice(bytes);
+}
+
+/// What is kept of an event that is too large: enough for its `type`.
+pub(super) const PREFIX: usize = 1_024;
+/// The longest field name that means anything, its colon and its blank.
+const FIELD: usize = 7;
+const BOM: [u8; 3] = [0xEF, 0xBB, 0xBF];
+/// Most events are smaller, so that one allocation serves a stream.
+const MIN_CAPACITY: usize = 512;

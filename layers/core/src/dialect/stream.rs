@@ -1,0 +1,155 @@
+//! Answers that are judged while they come.
+
+use super::array::{ArrayReader, Item};
+use super::failure::{self, Failure};
+use super::judge::{Judge, Seen};
+use super::notes::Payload;
+use super::presentation::{Lack, error_document, must_answer};
+use super::sse::{Event, SseReader};
+use super::{BodyEnd, Endpoint, open};
+use crate::StreamEnd;
+use crate::json::{self, JsonErrorKind, Value};
+
+/// Takes a stream apart.
+#[derive(Debug)]
+pub(super) enum Reader {
+    Array(ArrayReader),
+    None,
+    Sse(SseReader),
+}
+
+impl Judge {
+    /// Reads the stream's next bytes.
+    pub(super) fn read_stream(&mut self, bytes: &[u8]) -> Seen {
+        let mut most = Seen::Nothing;
+        match std::mem::replace(&mut self.reader, Reader::None) {
+            Reader::None => {}
+            Reader::Sse(mut reader) => {
+                reader.push(bytes, |event| most = most.max(self.take_event(event)));
+                self.reader = Reader::Sse(reader);
+            }
+            Reader::Array(mut reader) => {
+                reader.push(bytes, |item| most = most.max(self.take_item(item)));
+                self.reader = Reader::Array(reader);
+            }
+        }
+        most
+    }
+
+    /// The stream is over, in one way or the other.
+    pub(super) fn end_stream(&mut self, end: BodyEnd) {
+        if let Reader::Sse(mut reader) = std::mem::replace(&mut self.reader, Reader::None) {
+            reader.finish(|event| {
+                self.take_event(event);
+            });
+        }
+        let stream_end = if self.notes.failure.is_some() {
+            StreamEnd::Error
+        } else if self.ended || (end == BodyEnd::Eof && self.may_end_here()) {
+            StreamEnd::Complete
+        } else {
+            StreamEnd::Truncated
+        };
+        self.stream_end = Some(stream_end);
+        self.lack = match stream_end {
+            StreamEnd::Truncated if end == BodyEnd::Broken => Some(Lack::Broken),
+            StreamEnd::Truncated => Some(Lack::Truncated),
+            StreamEnd::Complete if self.has_grammar() && !self.notes.has_answer() => {
+                Some(Lack::NoAnswer)
+            }
+            _ => None,
+        };
+    }
+
+    /// Notes an error that was found inside a 2xx.
+    pub(super) fn note_error(&mut self, around: Value<'_>, error: Value<'_>, in_stream: bool) {
+        let dialect = self.route.dialect();
+        self.notes.note_request_id(around.get("request_id"));
+        let mut failure = Failure::read(dialect, self.status, error, Some(around));
+        let id = self.header_id().or(self.notes.request_id.as_deref());
+        failure.document = error_document(dialect, in_stream, around, error, id);
+        self.notes.note_failure(failure);
+    }
+
+    /// Whether the stream's own grammar is known.
+    fn has_grammar(&self) -> bool {
+        must_answer(self.route.dialect(), self.route.endpoint())
+    }
+
+    /// Whether a clean end here is a good one, although no end marker came.
+    pub(super) fn may_end_here(&self) -> bool {
+        match self.route.dialect() {
+            Some(dialect) if self.route.endpoint() != Endpoint::Other => {
+                self.notes.blind || (dialect.facts().whole)(&self.notes)
+            }
+            _ => true,
+        }
+    }
+
+    fn take_event(&mut self, event: Event<'_>) -> Seen {
+        if self.ended {
+            return Seen::Nothing;
+        }
+        let name = std::str::from_utf8(event.name).unwrap_or_default();
+        let data = event.data.trim_ascii();
+        if event.oversized {
+            return self.take_payload(name, Payload::Oversized(data));
+        }
+        if data == b"[DONE]" {
+            return self.take_payload(name, Payload::Done);
+        }
+        match json::parse(data) {
+            Ok(value) => {
+                let is_error = event.is_error || name == "error";
+                self.take_value(name, value, is_error)
+            }
+            Err(error) if error.kind() == JsonErrorKind::TooDeep => {
+                self.notes.blind = true;
+                self.notes.note_speech();
+                Seen::Content
+            }
+            Err(_) if name == "error" => {
+                self.notes.note_failure(Failure::default());
+                Seen::Failed
+            }
+            // Noise: the SDKs would stumble over it, but it ends nothing.
+            Err(_) => Seen::Nothing,
+        }
+    }
+
+    fn take_item(&mut self, item: Item<'_>) -> Seen {
+        match item {
+            _ if self.ended => Seen::Nothing,
+            Item::Element(bytes) => match json::parse(bytes) {
+                Ok(value) => self.take_value("", value, false),
+                Err(_) => Seen::Nothing,
+            },
+            Item::Oversized(prefix) => self.take_payload("", Payload::Oversized(prefix)),
+            // A closed array alone is no good end: the finish reason must have come before.
+            Item::End if self.may_end_here() => {
+                self.ended = true;
+                Seen::End
+            }
+            Item::End => Seen::Nothing,
+        }
+    }
+
+    fn take_value(&mut self, name: &str, value: Value<'_>, is_error: bool) -> Seen {
+        let error = failure::find(value).or_else(|| is_error.then_some(value));
+        if let Some(error) = error {
+            self.note_error(value, error, true);
+        }
+        let seen = self.take_payload(name, Payload::Json(value));
+        if error.is_some() { seen.max(Seen::Failed) } else { seen }
+    }
+
+    fn take_payload(&mut self, name: &str, payload: Payload<'_>) -> Seen {
+        let event = match self.route.dialect() {
+            Some(dialect) if self.has_grammar() => dialect.facts().event,
+            _ => open::event,
+        };
+        let seen = event(name, payload, &mut self.notes);
+        self.ended |= seen == Seen::End;
+        seen
+    }
+}

@@ -1,0 +1,5 @@
+mod array;
+mod bounds;
+mod failures;
+mod scan;
+mod sse;

@@ -1,0 +1,9 @@
+//! What the dialects make of answers: the wire cases of `tests/data/wire-cases.jsonl`, cut in every
+//! way, in both modes; and input of the hostile kind.
+
+mod agnostic;
+mod cases;
+mod hostile;
+mod presented;
+mod requests;
+mod support;

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use backstop_backoff as backoff;
+pub use backstop_classify as classify;
+pub use backstop_core as core;
+
+pub use backstop_backoff::BackoffLayer;
+pub use backstop_classify::ClassifyLayer;
+pub use backstop_core::{
+    Action, ActionTable, AttemptCell, CallContext, CallOptions, Class, Error, Exhausted, Hold, Jitter,
+    Limit, OnExhausted, RequestBody, Schedule, Seed, Verdict, dialect,
+};

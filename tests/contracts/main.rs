@@ -1,0 +1,8 @@
+//! The contracts of the layers and of the test doubles, in one binary.
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy's allowance for tests does not reach the helpers of an integration test"
+)]
+
+mod smoke;
+mod testing_kit;
