@@ -15,14 +15,7 @@ use serde::de::IgnoredAny;
 
 fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("splice");
-    for kind in [
-        Kind::Prose,
-        Kind::Code,
-        Kind::Short,
-        Kind::Image,
-        Kind::Unicode,
-        Kind::Numbers,
-    ] {
+    for kind in [Kind::Prose, Kind::Code, Kind::Short, Kind::Image, Kind::Unicode, Kind::Numbers] {
         for model in [Model::Last, Model::First] {
             let body = Bytes::from(body(kind, model));
             let name = format!("{kind:?}, model {model:?}").to_lowercase();
@@ -126,9 +119,9 @@ fn content(kind: Kind, random: &mut Random, out: &mut String) {
                     words(random, 2, out);
                 }
             }
-            Kind::Image => out.push(char::from(
-                b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"[random.below(32)],
-            )),
+            Kind::Image => {
+                out.push(char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"[random.below(32)]))
+            }
             Kind::Unicode | Kind::Numbers => {
                 let _ = write!(out, "\\u{:04x}", 0x4E00 + random.below(8_000));
             }

@@ -1,35 +1,35 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use backstop_core::dialect::Dialect;
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{
-    Action, AttemptCell, Bounds, CallContext, CallOptions, Class, Exhausted, Guard, Next,
-    OnExhausted, RequestBody, Retries, Verdict, WaitReason,
+    Action, AttemptCell, Bounds, CallContext, CallOptions, Class, Exhausted, Guard, Labels, Next,
+    OnExhausted, RequestBody, Retries, Rung, Verdict, WaitReason,
 };
 use http::request::Parts;
 use http::{Request, Response};
-use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::config::Config;
 
 /// One call: what is needed to send it again, and the decision whether to.
+///
+/// A call that succeeds at once is moved about but never opened; so what only a failure needs is made
+/// when one comes.
 pub(crate) struct Call<S> {
     config: Arc<Config>,
     /// `None` once the call is over: what it held of the service below is given back at once.
     service: Option<S>,
     /// Whether `service` was polled ready and not called since.
     is_ready: bool,
-    unready: Option<Error>,
     head: Head,
     body: RequestBody,
-    bounds: Bounds,
-    on_exhausted: OnExhausted,
-    retry_stateful: bool,
-    retries: Retries,
-    repeated_unprocessed: bool,
+    deadline: Option<Instant>,
+    /// What this call wants otherwise than the layer is set; rare.
+    own: Option<Box<Own>>,
+    failed: Option<Box<Failed>>,
 }
 
 /// The request's head: kept for more attempts, or gone with the only one.
@@ -37,6 +37,22 @@ enum Head {
     Gone,
     Kept(Parts),
     Once(Parts),
+}
+
+/// The settings as they are for one call.
+struct Own {
+    bounds: Bounds,
+    on_exhausted: OnExhausted,
+    retry_stateful: bool,
+}
+
+/// What there is to remember once an attempt has failed.
+#[derive(Default)]
+struct Failed {
+    retries: Retries,
+    repeated_unprocessed: bool,
+    /// An error of the service's readiness, met before the call began.
+    unready: Option<Error>,
 }
 
 /// What follows the end of an attempt.
@@ -54,66 +70,49 @@ impl<S> Call<S> {
         mut head: Parts,
         unready: Option<Error>,
     ) -> Self {
-        let mut bounds = Bounds::new(config.guards.clone());
-        let mut on_exhausted = config.on_exhausted;
-        let mut retry_stateful = config.retry_stateful;
-        let mut time = config.deadline;
-        let context = head.extensions.get::<CallContext>();
-        if let Some(context) = context {
-            let rung = context.rung();
-            let planned = context.chain().and_then(|chain| chain.rungs().get(rung as usize));
-            bounds.attempts = planned.map(backstop_core::Rung::attempts);
-            bounds.deadline = context.deadline();
-        }
-        let options = context.map(CallContext::options).or_else(|| head.extensions.get());
-        if let Some(options) = options {
-            bounds.guards = options.guards(&config.guards);
-            if context.is_none_or(|context| context.rung() == 0) {
-                bounds.attempts = options.attempts().or(bounds.attempts);
+        let own = own(&config, &mut head);
+        let is_kept = match &own {
+            Some(own) => {
+                !own.bounds.allow_no_retry() || own.on_exhausted == OnExhausted::Error
             }
-            on_exhausted = options.exhaustion().unwrap_or(on_exhausted);
-            retry_stateful = options.stateful().unwrap_or(retry_stateful);
-            time = options.time().or(time);
-        }
-        if let (None, Some(time)) = (bounds.deadline, time) {
-            let now = Instant::now();
-            bounds.deadline = now.checked_add(time).map(Instant::into_std);
-            let options = options.cloned().unwrap_or_default();
-            let context = CallContext::new(options, Some(now.into_std()), bounds.deadline);
-            head.extensions.insert(context);
-        }
-        let is_kept = !bounds.allow_no_retry() || on_exhausted == OnExhausted::Error;
+            None => config.keeps_head,
+        };
         Self {
             config,
             service: Some(service),
             is_ready: unready.is_none(),
-            unready,
             head: if is_kept { Head::Kept(head) } else { Head::Once(head) },
             body: RequestBody::empty(),
-            bounds,
-            on_exhausted,
-            retry_stateful,
-            retries: Retries::new(),
-            repeated_unprocessed: false,
+            deadline: own.as_ref().and_then(|own| own.bounds.deadline),
+            own,
+            failed: unready.map(|unready| {
+                Box::new(Failed { unready: Some(unready), ..Failed::default() })
+            }),
         }
     }
 
-    pub(crate) const fn retries(&self) -> &Retries {
-        &self.retries
+    pub(crate) fn retries(&self) -> u32 {
+        self.failed.as_ref().map_or(0, |failed| failed.retries.count())
     }
 
-    pub(crate) const fn deadline(&self) -> Option<std::time::Instant> {
-        self.bounds.deadline
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 
     /// Takes the body; the first attempt can begin, or has failed already.
     pub(crate) fn start(&mut self, body: RequestBody) -> Result<(), Error> {
         self.body = body;
-        if let Some(context) = self.context() {
+        if self.own.is_some()
+            && let Some(context) = self.context()
+        {
             context.begin_first();
         }
-        self.unready.take().map_or(Ok(()), Err)
+        match self.failed.as_mut().and_then(|failed| failed.unready.take()) {
+            Some(unready) => Err(unready),
+            None => Ok(()),
+        }
     }
+
 
     /// Gives up what the service was polled ready for, while a slow caller sends its body: others
     /// can use the place.
@@ -136,12 +135,61 @@ impl<S> Call<S> {
         self.parts()?.extensions.get()
     }
 
-    fn parts(&self) -> Option<&Parts> {
+    const fn parts(&self) -> Option<&Parts> {
         match &self.head {
             Head::Kept(parts) | Head::Once(parts) => Some(parts),
             Head::Gone => None,
         }
     }
+
+    fn on_exhausted(&self) -> OnExhausted {
+        self.own.as_ref().map_or(self.config.on_exhausted, |own| own.on_exhausted)
+    }
+
+    fn retries_stateful(&self) -> bool {
+        self.own.as_ref().map_or(self.config.retry_stateful, |own| own.retry_stateful)
+    }
+
+    fn bounds(&self) -> &Bounds {
+        self.own.as_ref().map_or(&self.config.bounds, |own| &own.bounds)
+    }
+}
+
+/// What the request's extensions, a layer above or the deadline set for this call.
+fn own(config: &Config, head: &mut Parts) -> Option<Box<Own>> {
+    let context = head.extensions.get::<CallContext>();
+    let options = match context {
+        Some(context) => Some(context.options()),
+        None => head.extensions.get::<CallOptions>(),
+    };
+    if options.is_none() && config.deadline.is_none() {
+        return None;
+    }
+    let mut bounds = config.bounds.clone();
+    if let Some(context) = context {
+        let planned = context.chain().and_then(|chain| chain.rungs().get(context.rung() as usize));
+        bounds.attempts = planned.map(Rung::attempts);
+        bounds.deadline = context.deadline();
+    }
+    if let Some(options) = options {
+        bounds.guards = options.guards(&bounds.guards);
+        // The caller's number counts for the primary; a fallback has its own.
+        if context.is_none_or(|context| context.rung() == 0) {
+            bounds.attempts = options.attempts().or(bounds.attempts);
+        }
+    }
+    let on_exhausted = options.and_then(CallOptions::exhaustion).unwrap_or(config.on_exhausted);
+    let retry_stateful = options.and_then(CallOptions::stateful).unwrap_or(config.retry_stateful);
+    let time = options.and_then(CallOptions::time).or(config.deadline);
+    if let (None, Some(time)) = (bounds.deadline, time) {
+        let now = tokio::time::Instant::now();
+        bounds.deadline = now.checked_add(time).map(tokio::time::Instant::into_std);
+        let options = options.cloned().unwrap_or_default();
+        let context = CallContext::new(options, Some(now.into_std()), bounds.deadline);
+        // The layers below must stop at the same instant.
+        head.extensions.insert(context);
+    }
+    Some(Box::new(Own { bounds, on_exhausted, retry_stateful }))
 }
 
 impl<S> Call<S>
@@ -160,48 +208,62 @@ where
             }
         }
         self.is_ready = false;
-        let (head, body) = match &self.head {
-            Head::Kept(head) => (head.clone(), self.body.clone()),
-            Head::Once(_) | Head::Gone => match std::mem::replace(&mut self.head, Head::Gone) {
-                Head::Once(head) | Head::Kept(head) => (head, std::mem::take(&mut self.body)),
+        let request = match &mut self.head {
+            Head::Kept(head) => Request::from_parts(head.clone(), self.body.clone()),
+            head => match std::mem::replace(head, Head::Gone) {
+                Head::Once(head) | Head::Kept(head) => {
+                    Request::from_parts(head, std::mem::take(&mut self.body))
+                }
                 Head::Gone => return Poll::Pending,
             },
         };
-        Poll::Ready(Ok(service.call(Request::from_parts(head, body))))
+        Poll::Ready(Ok(service.call(request)))
     }
 
     /// Decides what the end of an attempt leads to.
     pub(crate) fn settle<RB>(&mut self, result: Result<Response<RB>, Error>) -> Step<RB> {
+        if let Ok(response) = &result {
+            let is_good = match Verdict::of(response) {
+                Some(verdict) => !verdict.class().is_failure(),
+                None => response.status().is_success(),
+            };
+            if is_good {
+                return Step::Done(result);
+            }
+        }
+        self.settle_failure(result)
+    }
+
+    #[cold]
+    fn settle_failure<RB>(&mut self, result: Result<Response<RB>, Error>) -> Step<RB> {
+        let now = tokio::time::Instant::now().into_std();
         let verdict = match &result {
             Ok(response) => match Verdict::of(response) {
-                Some(verdict) if !verdict.class().is_failure() => return Step::Done(result),
                 Some(verdict) => verdict.clone(),
-                None if response.status().is_success() => return Step::Done(result),
                 None => {
-                    let clock = &self.config.clock;
-                    Verdict::of_head(response.status(), response.headers(), || {
-                        clock.at(Instant::now().into_std())
-                    })
+                    let wall = || self.config.clock.at(now);
+                    Verdict::of_head(response.status(), response.headers(), wall)
                 }
             },
             Err(Error::Attempt(attempt)) => attempt.verdict().clone(),
             // Our own word, from a layer below: no attempt was made, so none is repeated.
             Err(_) => return Step::Done(result),
         };
-        if verdict.is_unprocessed() && !self.repeated_unprocessed && self.can_send_again() {
-            self.repeated_unprocessed = true;
+        if verdict.is_unprocessed() && self.may_repeat_at_once() {
             self.announce(Duration::ZERO, WaitReason::Unprocessed, &verdict);
             return Step::Again { answer: None, wait: Duration::ZERO };
         }
         if !verdict.class().is_failure() || self.config.actions.decide(&verdict) != Action::Retry {
             return Step::Done(hand_back(result));
         }
-        if !self.retry_stateful && may_be_processed(&verdict) && self.is_stateful() {
+        if !self.retries_stateful() && may_be_processed(&verdict) && self.is_stateful() {
             return Step::Done(self.exhaust(Guard::Stateful, verdict, result));
         }
+        let mut failed = self.failed.take().unwrap_or_default();
         let Config { schedule, seed, .. } = &*self.config;
-        let now = Instant::now().into_std();
-        match self.retries.next(schedule, &self.bounds, verdict.hint(), now, seed) {
+        let next = failed.retries.next(schedule, self.bounds(), verdict.hint(), now, seed);
+        self.failed = Some(failed);
+        match next {
             Next::Wait { wait, reason } => {
                 self.announce(wait, reason, &verdict);
                 let answer = result.ok().map(Response::into_body);
@@ -211,8 +273,11 @@ where
         }
     }
 
-    const fn can_send_again(&self) -> bool {
-        matches!(self.head, Head::Kept(_)) && !matches!(self.service, None)
+    /// Once for a call, and only while there is a head to send.
+    fn may_repeat_at_once(&mut self) -> bool {
+        let failed = self.failed.get_or_insert_default();
+        !std::mem::replace(&mut failed.repeated_unprocessed, true)
+            && matches!(self.head, Head::Kept(_))
     }
 
     fn is_stateful(&self) -> bool {
@@ -250,9 +315,10 @@ where
 
     /// The first retry of a layer that stands alone: from here on there is something to tell.
     fn insert_context(&mut self, wait: Duration) -> u32 {
+        let deadline = self.deadline;
         let (Head::Kept(head) | Head::Once(head)) = &mut self.head else { return 0 };
         let options = head.extensions.get::<CallOptions>().cloned().unwrap_or_default();
-        let context = CallContext::new(options, None, self.bounds.deadline);
+        let context = CallContext::new(options, None, deadline);
         context.begin_first();
         context.begin_next(wait);
         let attempt = context.attempt();
@@ -266,28 +332,31 @@ where
         verdict: Verdict,
         result: Result<Response<RB>, Error>,
     ) -> Result<Response<RB>, Error> {
+        let nothing = Retries::new();
+        let retries = self.failed.as_ref().map_or(&nothing, |failed| &failed.retries);
         tracing::debug!(
             target: "backstop::attempt",
-            retries = self.retries.count(), class = verdict.class().as_str(), guard = guard.as_str(),
+            retries = retries.count(), class = verdict.class().as_str(), guard = guard.as_str(),
             "the attempt failed; no other comes"
         );
-        let as_error = self.on_exhausted == OnExhausted::Error;
+        let as_error = self.on_exhausted() == OnExhausted::Error;
         let (Some(head), true) = (self.parts(), as_error || result.is_err()) else {
             return hand_back(result);
         };
-        let label = head
-            .extensions
-            .get::<CallContext>()
-            .map(CallContext::labels)
-            .or_else(|| head.extensions.get().map(CallOptions::labels))
-            .and_then(|labels| labels.node.as_deref().or(labels.run.as_deref()));
         let exhausted = Exhausted::new(&head.uri, guard, verdict)
-            .with_label(label)
-            .with_retries(self.retries.count(), self.retries.waited())
-            .with_disabled(self.bounds.guards.disabled())
+            .with_label(labels(head).and_then(|labels| labels.node.as_deref().or(labels.run.as_deref())))
+            .with_retries(retries.count(), retries.waited())
+            .with_disabled(self.bounds().guards.disabled())
             .with_source(result.err().map(Into::into));
         let exhausted = if as_error { exhausted.as_timeout() } else { exhausted };
         Err(Error::Exhausted(Box::new(exhausted)))
+    }
+}
+
+fn labels(head: &Parts) -> Option<&Labels> {
+    match head.extensions.get::<CallContext>() {
+        Some(context) => Some(context.labels()),
+        None => head.extensions.get().map(CallOptions::labels),
     }
 }
 

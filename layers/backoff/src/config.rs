@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 
 use backstop_core::error::ConfigError;
 use backstop_core::{
-    Action, ActionTable, Class, Guards, Jitter, Limit, OnExhausted, Schedule, Seed, WallClock,
+    Action, ActionTable, Bounds, Class, Guards, Jitter, Limit, OnExhausted, Schedule, Seed, WallClock,
 };
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ pub struct BackoffBuilder {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) schedule: Schedule,
-    pub(crate) guards: Guards,
+    pub(crate) bounds: Bounds,
     pub(crate) actions: ActionTable,
     pub(crate) deadline: Option<Duration>,
     pub(crate) body_limit: u64,
@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) retry_stateful: bool,
     pub(crate) seed: Seed,
     pub(crate) clock: WallClock,
+    /// Whether a call without settings of its own can need its head after the first attempt.
+    pub(crate) keeps_head: bool,
 }
 
 impl BackoffBuilder {
@@ -36,7 +38,7 @@ impl BackoffBuilder {
         Self {
             config: Config {
                 schedule: Schedule::default(),
-                guards: Guards::default(),
+                bounds: Bounds::default(),
                 actions: ActionTable::default(),
                 deadline: None,
                 body_limit: DEFAULT_BODY_LIMIT,
@@ -44,13 +46,14 @@ impl BackoffBuilder {
                 retry_stateful: false,
                 seed: Seed::random(),
                 clock: system_clock(),
+                keeps_head: true,
             },
         }
     }
 
     /// Attempts after the first. Default 7; [`Limit::Unlimited`] switches this guard off.
     pub fn max_retries(mut self, retries: impl Into<Limit<u32>>) -> Self {
-        self.config.guards.max_retries = retries.into();
+        self.config.bounds.guards.max_retries = retries.into();
         self
     }
 
@@ -58,20 +61,20 @@ impl BackoffBuilder {
     /// this guard off. What the attempts themselves take does not count: that is
     /// [`BackoffBuilder::deadline`].
     pub fn max_retry_time(mut self, time: impl Into<Limit<Duration>>) -> Self {
-        self.config.guards.max_retry_time = time.into();
+        self.config.bounds.guards.max_retry_time = time.into();
         self
     }
 
     /// The longest hint that is slept through, inclusive. Default 120 s; a longer one ends the retries
     /// at once.
     pub fn max_hint(mut self, hint: impl Into<Limit<Duration>>) -> Self {
-        self.config.guards.max_hint = hint.into();
+        self.config.bounds.guards.max_hint = hint.into();
         self
     }
 
     /// All three bounds at once.
     pub fn guards(mut self, guards: Guards) -> Self {
-        self.config.guards = guards;
+        self.config.bounds.guards = guards;
         self
     }
 
@@ -149,23 +152,23 @@ impl BackoffBuilder {
     /// zero or above the maximum, a jitter that is no ratio, a deadline, `max_hint` or body limit of
     /// zero.
     pub fn build(self) -> Result<BackoffLayer, ConfigError> {
-        let Config { schedule, guards, deadline, body_limit, .. } = &self.config;
+        let Config { schedule, bounds, deadline, body_limit, .. } = &self.config;
         schedule.check()?;
-        guards.check()?;
+        bounds.guards.check()?;
         if deadline.is_some_and(|deadline| deadline.is_zero()) {
             return Err(ConfigError::new("deadline", "is zero", "leave it out for no deadline"));
         }
         if *body_limit == 0 {
             return Err(ConfigError::new("body_limit", "is zero", "allow at least one byte"));
         }
-        if guards.are_both_off() && deadline.is_none() {
+        if bounds.guards.are_both_off() && deadline.is_none() {
             tracing::warn!(
                 target: "backstop",
                 "max_retries and max_retry_time are both off and there is no deadline: a call to a \
                  provider that stays down never ends"
             );
         }
-        Ok(BackoffLayer { config: Arc::new(self.config) })
+        Ok(self.into_layer_unchecked())
     }
 
     pub(crate) fn anthropic() -> Self {
@@ -183,7 +186,10 @@ impl BackoffBuilder {
     }
 
     pub(crate) fn into_layer_unchecked(self) -> BackoffLayer {
-        BackoffLayer { config: Arc::new(self.config) }
+        let mut config = self.config;
+        config.keeps_head =
+            !config.bounds.allow_no_retry() || config.on_exhausted == OnExhausted::Error;
+        BackoffLayer { config: Arc::new(config) }
     }
 }
 

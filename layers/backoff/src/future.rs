@@ -169,7 +169,7 @@ where
         };
         f.debug_struct("ResponseFuture")
             .field("state", &state)
-            .field("retries", call.retries())
+            .field("retries", &call.retries())
             .finish_non_exhaustive()
     }
 }
@@ -199,7 +199,7 @@ fn poll_until(mut timer: Pin<&mut Option<Sleep>>, at: Instant, cx: &mut Context<
 }
 
 fn far(now: Instant, wait: Duration) -> Instant {
-    now.checked_add(wait).unwrap_or_else(|| now + FOR_EVER)
+    now + wait.min(FOR_EVER)
 }
 
 fn past_deadline() -> Error {
@@ -209,5 +209,5 @@ fn past_deadline() -> Error {
 
 /// A round trip within a continent: what is not there by then would delay the retry's own time.
 const DRAIN_TIME: Duration = Duration::from_millis(50);
-/// Thirty years stand for a wait that no clock can express.
+/// Thirty years stand for any longer wait, which no timer could serve.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);

@@ -2,9 +2,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use backstop_core::dialect::BodyEnd;
+use backstop_core::dialect::{BodyEnd, Seen};
 use backstop_core::error::{BoxError, Error};
-use backstop_core::{HeldFrames, Substitute};
+use backstop_core::{AttemptCell, HeldFrames, Substitute};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -18,19 +18,21 @@ pin_project! {
     /// The bytes are the provider's, one attempt's alone. What ends without the dialect's own end, in
     /// an error event, or by a timeout, ends with an error here: abnormally for whoever reads it,
     /// never like a whole answer. Dropping it closes the provider's answer, and leaves the verdict
-    /// `cancelled` in the cell unless the end was handed on already.
+    /// `cancelled` in the cell unless the end was seen already.
     pub struct ClassifyBody<RB> {
         held: HeldFrames,
         rest: Rest<RB>,
-        watch: Watch,
-        has_length: bool,
+        cell: Option<AttemptCell>,
+        left: Option<u64>,
         #[pin]
         timer: Option<Sleep>,
     }
 
     impl<RB> PinnedDrop for ClassifyBody<RB> {
         fn drop(this: Pin<&mut Self>) {
-            this.project().watch.tell_abandoned();
+            if let Rest::Live(_, watch) = this.project().rest {
+                watch.tell_abandoned();
+            }
         }
     }
 }
@@ -38,7 +40,9 @@ pin_project! {
 /// What comes after the held frames.
 pub(crate) enum Rest<RB> {
     /// The provider's body, read as it comes.
-    Live(RB),
+    Live(RB, Box<Watch>),
+    /// The provider's body, about which nothing is to be known.
+    Passed(RB),
     /// Nothing: the answer is over.
     Ended,
     /// The error that ended the answer.
@@ -47,20 +51,45 @@ pub(crate) enum Rest<RB> {
     Replaced,
 }
 
+impl<RB> Rest<RB> {
+    /// The error of an answer that is over and has failed: to come in place of the last byte that its
+    /// reader waits for, who would take it for whole.
+    fn fail(&mut self) -> Option<Error> {
+        let error = match self {
+            Self::Live(_, watch) => {
+                let verdict = watch.finish(BodyEnd::Eof);
+                watch.tell_end(&verdict);
+                abnormal_end(verdict)
+            }
+            Self::Failed(error) => error.take(),
+            Self::Passed(_) | Self::Ended | Self::Replaced => None,
+        };
+        if error.is_some() {
+            *self = Self::Ended;
+        }
+        error
+    }
+}
+
 impl<RB> ClassifyBody<RB> {
-    /// `has_length` says that the head promises a length, so that a reader stops at it and never
-    /// sees what comes after the last byte.
+    /// `announced` is the length that a reader knows of, so that it stops there and never sees what
+    /// comes after the last byte.
     pub(crate) const fn new(
         held: HeldFrames,
         rest: Rest<RB>,
-        watch: Watch,
-        has_length: bool,
+        cell: Option<AttemptCell>,
+        announced: Option<u64>,
     ) -> Self {
-        Self { held, rest, watch, has_length, timer: None }
+        Self { held, rest, cell, left: announced, timer: None }
+    }
+
+    /// A body that is handed on unread.
+    pub(crate) fn passed(body: RB) -> Self {
+        Self::new(HeldFrames::default(), Rest::Passed(body), None, None)
     }
 
     fn substitute(&self) -> Option<&Substitute> {
-        self.watch.cell()?.chosen_substitute()
+        self.cell.as_ref()?.chosen_substitute()
     }
 }
 
@@ -76,63 +105,72 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let mut this = self.project();
-        if let Some(substitute) = this.watch.cell().and_then(|cell| cell.chosen_substitute())
+        let this = self.project();
+        if let Some(substitute) = this.cell.as_ref().and_then(AttemptCell::chosen_substitute)
             && !matches!(this.rest, Rest::Replaced)
         {
-            let body = substitute.body().clone();
             *this.rest = Rest::Replaced;
             *this.held = HeldFrames::default();
-            return Poll::Ready(Some(Ok(Frame::data(body))));
+            return Poll::Ready(Some(Ok(Frame::data(substitute.body().clone()))));
         }
         if let Some(frame) = this.held.pop() {
-            return Poll::Ready(Some(Ok(frame)));
+            return Poll::Ready(match takes_last(this.left, &frame).then(|| this.rest.fail()) {
+                Some(Some(error)) => Some(Err(error)),
+                _ => Some(Ok(frame)),
+            });
         }
-        let body = match this.rest {
-            Rest::Live(body) => body,
+        let (body, watch) = match this.rest {
+            Rest::Live(body, watch) => (body, watch),
+            Rest::Passed(body) => {
+                let frame = Pin::new(body).poll_frame(cx);
+                return frame.map(|frame| frame.map(|frame| frame.map_err(Error::from_inner)));
+            }
             Rest::Ended | Rest::Replaced => return Poll::Ready(None),
             Rest::Failed(error) => return Poll::Ready(error.take().map(Err)),
         };
         match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                let was_settled = this.watch.is_over() || this.watch.has_failed();
-                this.watch.see(&frame, 0);
+                let was_settled = watch.is_settled();
+                let is_settled = matches!(watch.see(&frame), Seen::Failed | Seen::End);
                 // A reader that knows the length, or stops at the end marker, asks no further: what
                 // this frame ends has to be told before it is handed on.
-                let end = body.is_end_stream();
-                if end || (!was_settled && (this.watch.is_over() || this.watch.has_failed())) {
-                    let verdict = this.watch.finish_live(BodyEnd::Eof);
-                    this.watch.tell_end(&verdict);
-                    if end && let Some(error) = abnormal_end(verdict) {
-                        if *this.has_length {
-                            *this.rest = Rest::Ended;
-                            return Poll::Ready(Some(Err(error)));
-                        }
-                        *this.rest = Rest::Failed(Some(error));
-                    } else if end {
-                        *this.rest = Rest::Ended;
+                let is_end = body.is_end_stream();
+                if takes_last(this.left, &frame)
+                    && let Some(error) = this.rest.fail()
+                {
+                    return Poll::Ready(Some(Err(error)));
+                }
+                if let Rest::Live(_, watch) = this.rest
+                    && (is_end || (is_settled && !was_settled))
+                {
+                    let verdict = watch.finish(BodyEnd::Eof);
+                    watch.tell_end(&verdict);
+                    match is_end.then(|| abnormal_end(verdict)) {
+                        None => {}
+                        Some(None) => *this.rest = Rest::Ended,
+                        Some(error) => *this.rest = Rest::Failed(error),
                     }
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(None) => {
-                let verdict = this.watch.finish_live(BodyEnd::Eof);
-                this.watch.tell_end(&verdict);
+                let verdict = watch.finish(BodyEnd::Eof);
+                watch.tell_end(&verdict);
                 *this.rest = Rest::Ended;
                 Poll::Ready(abnormal_end(verdict).map(Err))
             }
             Poll::Ready(Some(Err(error))) => {
-                let verdict = this.watch.finish_live(BodyEnd::Broken);
-                this.watch.tell_end(&verdict);
+                let verdict = watch.finish(BodyEnd::Broken);
+                watch.tell_end(&verdict);
                 *this.rest = Rest::Ended;
                 Poll::Ready((!is_whole(&verdict)).then(|| Err(Error::attempt(verdict, error))))
             }
             Poll::Pending => {
-                let Poll::Ready(timeout) = this.watch.clocks.poll_due(this.timer.as_mut(), cx) else {
+                let Poll::Ready(timeout) = watch.clocks.poll_due(this.timer, cx) else {
                     return Poll::Pending;
                 };
-                let (verdict, error) = this.watch.timed_out(&Bytes::new(), timeout);
-                this.watch.tell_end(&verdict);
+                let (verdict, error) = watch.timed_out(timeout);
+                watch.tell_end(&verdict);
                 *this.rest = Rest::Ended;
                 Poll::Ready((!is_whole(&verdict)).then_some(Err(error)))
             }
@@ -143,7 +181,8 @@ where
         match &self.rest {
             Rest::Replaced => true,
             Rest::Ended => self.held.is_empty() && self.substitute().is_none(),
-            Rest::Live(_) | Rest::Failed(_) => false,
+            Rest::Passed(body) => body.is_end_stream(),
+            Rest::Live(..) | Rest::Failed(_) => false,
         }
     }
 
@@ -153,7 +192,7 @@ where
             return SizeHint::with_exact(left as u64);
         }
         match &self.rest {
-            Rest::Live(body) => {
+            Rest::Live(body, _) | Rest::Passed(body) => {
                 let rest = body.size_hint();
                 let mut hint = SizeHint::new();
                 hint.set_lower(self.held.len().saturating_add(rest.lower()));
@@ -173,11 +212,20 @@ where
     }
 }
 
+/// Counts a frame down, and says whether it brings the last of the bytes that are `left`.
+fn takes_last(left: &mut Option<u64>, frame: &Frame<Bytes>) -> bool {
+    let (Some(left), Some(data)) = (left, frame.data_ref()) else { return false };
+    let before = *left;
+    *left = before.saturating_sub(data.len() as u64);
+    before > 0 && *left == 0
+}
+
 /// Without the bytes, which are the caller's business.
 impl<RB> fmt::Debug for ClassifyBody<RB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = match &self.rest {
-            Rest::Live(_) => "live",
+            Rest::Live(..) => "live",
+            Rest::Passed(_) => "passed",
             Rest::Ended => "ended",
             Rest::Failed(_) => "failed",
             Rest::Replaced => "replaced",
@@ -185,7 +233,7 @@ impl<RB> fmt::Debug for ClassifyBody<RB> {
         f.debug_struct("ClassifyBody")
             .field("held", &self.held.len())
             .field("rest", &rest)
-            .field("cell", &self.watch.cell())
+            .field("cell", &self.cell)
             .finish_non_exhaustive()
     }
 }

@@ -69,6 +69,12 @@ impl Timeouts {
         self
     }
 
+    /// Whether no timeout can come once the head is there.
+    pub(crate) const fn are_off_in_bodies(&self) -> bool {
+        let Self { head: _, first_content, idle, idle_content, attempt } = self;
+        first_content.is_none() && idle.is_none() && idle_content.is_none() && attempt.is_none()
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let Self { head, first_content, idle, idle_content, attempt } = self;
         for (key, timeout) in [

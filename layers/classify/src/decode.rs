@@ -82,6 +82,16 @@ impl Decoder {
             Self::Unreadable => Ok(()),
         }
     }
+
+    /// The bytes are over: whether nothing is missing of them, the checksum included. Nothing can be
+    /// pushed any more.
+    pub(crate) fn finish(&mut self) -> Result<(), Corrupt> {
+        match self {
+            Self::Identity | Self::Unreadable => Ok(()),
+            #[cfg(feature = "decompress")]
+            Self::Inflate(inflate) => inflate.finish(),
+        }
+    }
 }
 
 #[cfg(feature = "decompress")]
@@ -131,6 +141,15 @@ mod inflate {
             };
             written.map_err(|_| Corrupt)?;
             Ok(&self.decoded)
+        }
+
+        /// What is left to come out was flushed out already; only the end is checked.
+        pub(crate) fn finish(&mut self) -> Result<(), Corrupt> {
+            match &mut self.coding {
+                Coding::Gzip(gzip) => gzip.try_finish(),
+                Coding::Deflate(zlib) => zlib.try_finish(),
+            }
+            .map_err(|_| Corrupt)
         }
     }
 }

@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use backstop_core::dialect::Route;
+use backstop_core::dialect::{Dialect, Framing, Judge, Mode, Presentation, Route};
 use backstop_core::error::{BoxError, Error};
-use backstop_core::{CallContext, CallOptions, Evidence, Hold, TimedOut, Verdict};
+use backstop_core::{CallContext, CallOptions, Class, Hold, TimedOut, Verdict};
 use bytes::Bytes;
-use http::{Request, Response};
+use http::response::Parts;
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
@@ -18,7 +19,7 @@ use crate::classifier::Answer;
 use crate::clocks::Clocks;
 use crate::config::Config;
 use crate::peek::Peek;
-use crate::watch::class_of_timeout;
+use crate::watch::late;
 
 pin_project! {
     /// The future of a [`ClassifyService`](crate::ClassifyService) call: ready once the answer was held
@@ -83,6 +84,36 @@ impl Attempt {
         })
     }
 
+    /// The built-in judge of an answer with this head.
+    pub(crate) fn judge(&self, head: &Parts, now: Instant) -> Judge {
+        let wall = self.config.clock.at(now.into_std());
+        Judge::new(self.config.mode, self.route, head.status, &head.headers, wall)
+    }
+
+    /// Whether there is nothing to do about an answer: not held, no stream whose end could be missed,
+    /// nothing that could come too late.
+    fn passes(&self, head: &Parts) -> bool {
+        self.hold == Hold::Headers
+            && head.status.is_success()
+            && self.config.classifier.is_none()
+            && self.deadline.is_none()
+            && self.config.timeouts.are_off_in_bodies()
+            && self.route.framing(head.status, &head.headers) == Framing::Document
+    }
+
+    /// An error of our own in the dialect of the call; in OpenAI's, which most servers speak, where
+    /// that is not known.
+    pub(crate) fn error_body(&self, status: StatusCode, kind: &str, message: &str) -> Bytes {
+        self.route.dialect().unwrap_or(Dialect::OPENAI).error_body(status, kind, message)
+    }
+
+    /// How a 2xx is shown that did not come to its end in time.
+    pub(crate) fn show_timeout(&self, timeout: TimedOut) -> Presentation {
+        let status = StatusCode::GATEWAY_TIMEOUT;
+        let message = format!("the provider began to answer, but {timeout}");
+        Presentation::Error { status, body: self.error_body(status, "timeout", &message) }
+    }
+
     pub(crate) fn take_clocks(&mut self, now: Instant) -> Clocks {
         let Self { config, deadline, clocks, .. } = self;
         clocks
@@ -90,16 +121,14 @@ impl Attempt {
             .unwrap_or_else(|| Clocks::new(config.timeouts.clone(), *deadline, now))
     }
 
-    /// What the built-in verdict and the user's own classifier make of an attempt without an answer.
+    /// What the user's own classifier makes of an attempt without an answer.
     fn judge_error(&self, error: Error) -> Error {
         let Error::Attempt(attempt) = error else { return error };
-        let (verdict, source) = attempt.into_parts();
-        let class = match verdict.class() {
-            backstop_core::Class::Timeout => class_of_timeout(self.config.mode),
-            class => class,
-        };
-        let evidence = verdict.evidence();
-        let verdict = verdict.with_class(class, evidence);
+        let (mut verdict, source) = attempt.into_parts();
+        if self.config.mode == Mode::Agnostic {
+            let evidence = verdict.evidence();
+            verdict = verdict.with_class(Class::Transient, evidence);
+        }
         let own = self
             .config
             .classifier
@@ -109,10 +138,7 @@ impl Attempt {
     }
 
     fn timed_out(&self, timeout: TimedOut) -> Error {
-        let class = class_of_timeout(self.config.mode);
-        let verdict = Verdict::new(class)
-            .with_evidence(Evidence::Local)
-            .with_message(&timeout.to_string());
+        let verdict = late(Verdict::new(Class::Timeout), self.config.mode, timeout);
         self.judge_error(Error::attempt(verdict, timeout))
     }
 }
@@ -140,7 +166,13 @@ where
                 // The answer is asked before the timer: where both are ready, it wins.
                 StateProjection::Calling { call } => match call.poll(cx) {
                     Poll::Ready(Ok(response)) => {
-                        let peek = Some(Peek::new(response, attempt));
+                        let (head, body) = response.into_parts();
+                        if attempt.passes(&head) {
+                            this.state.set(State::Done);
+                            let body = ClassifyBody::passed(body);
+                            return Poll::Ready(Ok(Response::from_parts(head, body)));
+                        }
+                        let peek = Some(Peek::new(head, body, attempt));
                         this.state.set(State::Peeking { peek });
                     }
                     Poll::Ready(Err(error)) => {

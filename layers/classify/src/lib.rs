@@ -5,6 +5,7 @@ mod classifier;
 mod clocks;
 mod config;
 mod decode;
+mod document;
 mod future;
 mod layer;
 mod peek;

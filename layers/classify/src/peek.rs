@@ -2,10 +2,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use backstop_core::dialect::{BodyEnd, Dialect, Presentation, Seen};
+use backstop_core::dialect::{BodyEnd, Framing, Presentation, Seen};
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{
-    AttemptCell, Class, Evidence, HeldFrames, Hold, StreamEnd, Substitute, TimedOut,
+    AttemptCell, Class, Evidence, HeldFrames, Hold, StreamEnd, Substitute, TimedOut, Verdict,
 };
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -17,20 +17,31 @@ use tokio::time::{Instant, Sleep};
 use crate::body::{ClassifyBody, Rest};
 use crate::classifier::Answer;
 use crate::config::HoldOverflow;
+use crate::decode::Decoder;
+use crate::document::Document;
 use crate::future::Attempt;
-use crate::watch::Watch;
+use crate::watch::{Watch, abnormal_end, late};
 
 /// An answer that is held back while it is read.
 pub(crate) struct Peek<RB> {
     head: Parts,
     body: RB,
     held: HeldFrames,
-    watch: Watch,
+    reading: Reading,
+    cell: AttemptCell,
     until: Until,
     limit: u64,
     overflow: HoldOverflow,
     /// When a failed answer that is slow to explain itself is judged by its head.
     head_must_do_by: Option<Instant>,
+}
+
+/// How the answer is read.
+enum Reading {
+    /// As a whole, once it is there.
+    Document(Document),
+    /// Event by event.
+    Stream(Box<Watch>),
 }
 
 /// How long an answer is held.
@@ -50,10 +61,8 @@ pub(crate) enum Settled {
     Head,
     /// Content came.
     Content,
-    /// The answer's own end was seen; bytes may follow.
-    OwnEnd,
-    /// An error was seen in the stream; bytes may follow.
-    ErrorSeen,
+    /// The answer's own end, or an error, was seen in the stream; bytes may follow.
+    Seen,
     /// The bytes ended.
     Eof,
     /// The bytes broke off.
@@ -69,50 +78,50 @@ where
     RB: Body<Data = Bytes> + Unpin,
     RB::Error: Into<BoxError>,
 {
-    pub(crate) fn new(response: Response<RB>, attempt: &mut Attempt) -> Self {
-        let (head, body) = response.into_parts();
+    pub(crate) fn new(head: Parts, body: RB, attempt: &mut Attempt) -> Self {
         let now = Instant::now();
-        let clocks = attempt.take_clocks(now);
-        let started = clocks.started();
-        let mut watch = Watch::new(&attempt.config, attempt.route, &head, clocks, now);
-        let is_stream = watch.is_stream();
+        let mut clocks = attempt.take_clocks(now);
+        let cell = AttemptCell::new(clocks.started().into_std());
+        cell.set_head(now.into_std());
+        let decoder = Decoder::of(&head.headers);
+        let is_readable = decoder.is_readable();
+        let framing = attempt.route.framing(head.status, &head.headers);
+        let is_stream = framing != Framing::Document;
+        clocks.head_came(is_stream, now);
+        let reading = if is_stream {
+            let judge = attempt.judge(&head, now);
+            let mode = attempt.config.mode;
+            Reading::Stream(Box::new(Watch::stream(judge, decoder, mode, clocks, Some(cell.clone()))))
+        } else {
+            Reading::Document(Document::new(decoder, clocks, Some(cell.clone())))
+        };
         let failed = !head.status.is_success();
         let until = match attempt.hold {
             // The class of a failure stands in its body, whatever is held of a success.
             _ if failed => Until::End,
             Hold::Headers => Until::Head,
             // What cannot be read cannot be waited for.
-            Hold::FirstContent if is_stream && !watch.is_readable() => Until::Head,
+            Hold::FirstContent if is_stream && !is_readable => Until::Head,
             Hold::FirstContent if is_stream => Until::Content,
             _ => Until::End,
         };
-        let mut limit = attempt.config.hold_limit(attempt.hold, is_stream);
-        let mut overflow = attempt.config.hold_overflow(attempt.hold, is_stream);
+        let (mut limit, mut overflow) = (
+            attempt.config.hold_limit(attempt.hold, is_stream),
+            attempt.config.hold_overflow(attempt.hold, is_stream),
+        );
         if failed {
             limit = limit.min(ERROR_BODY_LIMIT);
             overflow = HoldOverflow::Commit;
         }
-        if until != Until::Head || attempt.config.classifier.is_some() {
-            let cell = AttemptCell::new(started.into_std());
-            cell.set_head(now.into_std());
-            watch.tell(cell);
-        }
-        Self {
-            head,
-            body,
-            held: HeldFrames::default(),
-            watch,
-            until,
-            limit,
-            overflow,
-            head_must_do_by: failed.then(|| now + ERROR_BODY_TIME),
-        }
+        let head_must_do_by = failed.then(|| now + ERROR_BODY_TIME);
+        let held = HeldFrames::default();
+        Self { head, body, held, reading, cell, until, limit, overflow, head_must_do_by }
     }
 
     /// Reads until it is clear what the answer is, or nothing more may be held.
     pub(crate) fn poll_settled(
         &mut self,
-        mut timer: Pin<&mut Option<Sleep>>,
+        timer: Pin<&mut Option<Sleep>>,
         cx: &mut Context<'_>,
     ) -> Poll<Settled> {
         if self.until == Until::Head {
@@ -121,16 +130,21 @@ where
         loop {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    let seen = self.watch.see(&frame, self.limit);
-                    self.held.push(frame);
-                    match seen {
-                        Seen::Failed => return Poll::Ready(Settled::ErrorSeen),
-                        Seen::End => return Poll::Ready(Settled::OwnEnd),
-                        Seen::Content if self.until == Until::Content => {
-                            return Poll::Ready(Settled::Content);
-                        }
-                        _ => {}
+                    match &mut self.reading {
+                        Reading::Document(document) => document.see(&frame, self.limit),
+                        Reading::Stream(watch) => match watch.see(&frame) {
+                            Seen::Content if self.until == Until::Content => {
+                                self.held.push(frame);
+                                return Poll::Ready(Settled::Content);
+                            }
+                            Seen::Failed | Seen::End => {
+                                self.held.push(frame);
+                                return Poll::Ready(Settled::Seen);
+                            }
+                            _ => {}
+                        },
                     }
+                    self.held.push(frame);
                     if self.body.is_end_stream() {
                         return Poll::Ready(Settled::Eof);
                     }
@@ -141,114 +155,203 @@ where
                 Poll::Ready(None) => return Poll::Ready(Settled::Eof),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Settled::Broken(error.into())),
                 Poll::Pending => {
-                    let clocks = &self.watch.clocks;
-                    return match clocks.poll_due_or(self.head_must_do_by, timer.as_mut(), cx) {
-                        Poll::Ready(Some(timeout)) => Poll::Ready(Settled::TimedOut(timeout)),
-                        Poll::Ready(None) => Poll::Ready(Settled::Head),
-                        Poll::Pending => Poll::Pending,
+                    let clocks = match &self.reading {
+                        Reading::Document(document) => &document.clocks,
+                        Reading::Stream(watch) => &watch.clocks,
                     };
+                    return clocks.poll_due_or(self.head_must_do_by, timer, cx).map(|due| match due {
+                        Some(timeout) => Settled::TimedOut(timeout),
+                        None => Settled::Head,
+                    });
                 }
             }
         }
     }
 
     /// Judges the answer and lets it go, the held frames first.
-    pub(crate) fn release(
-        self,
-        settled: Settled,
-        attempt: &Attempt,
-    ) -> Response<ClassifyBody<RB>> {
-        let Self { mut head, body, mut held, mut watch, overflow, until, .. } = self;
-        let is_stream = watch.is_stream();
-        let document = match settled {
-            Settled::Eof | Settled::Broken(_) | Settled::TimedOut(_) if !is_stream => held.document(),
-            _ => Bytes::new(),
+    pub(crate) fn release(self, settled: Settled, attempt: &Attempt) -> Response<ClassifyBody<RB>> {
+        let Self { mut head, body, mut held, reading, cell, overflow, .. } = self;
+        let overflowed = matches!(settled, Settled::Overflow) && overflow == HoldOverflow::Fail;
+        let Judged { verdict, shown, rest, is_over } = match reading {
+            Reading::Stream(watch) => judge_stream(watch, body, settled, overflowed, attempt),
+            Reading::Document(document) => {
+                let document = Held { document, held: &mut held, head: &head };
+                document.judge(body, settled, overflowed, attempt)
+            }
         };
-        let mut too_long = None;
-        let (verdict, rest, ended) = match settled {
-            Settled::Head if until == Until::Head && attempt.config.classifier.is_none() => {
-                let has_length = head.headers.contains_key(CONTENT_LENGTH);
-                let body = ClassifyBody::new(held, Rest::Live(body), watch, has_length);
-                return Response::from_parts(head, body);
-            }
-            Settled::Head if is_stream => (watch.so_far(), Rest::Live(body), false),
-            Settled::Head => (watch.finish(&document, BodyEnd::Unread), Rest::Live(body), false),
-            Settled::Content => (watch.so_far(), Rest::Live(body), false),
-            Settled::OwnEnd | Settled::ErrorSeen => {
-                (watch.finish(&document, BodyEnd::Eof), Rest::Live(body), true)
-            }
-            Settled::Eof => (watch.finish(&document, BodyEnd::Eof), Rest::Ended, true),
-            Settled::Broken(error) => {
-                let verdict = watch.finish(&document, BodyEnd::Broken);
-                let error = Error::attempt(verdict.clone(), error);
-                (verdict, Rest::Failed(Some(error)), true)
-            }
-            Settled::TimedOut(timeout) => {
-                let (verdict, error) = watch.timed_out(&document, timeout);
-                too_long = Some(substitute(
-                    attempt,
-                    StatusCode::GATEWAY_TIMEOUT,
-                    "timeout",
-                    &format!("the provider answered {}, but {timeout}", head.status.as_u16()),
-                ));
-                (verdict, Rest::Failed(Some(error)), true)
-            }
-            Settled::Overflow if overflow == HoldOverflow::Fail => {
-                let message = "the answer is longer than hold_limit; raise it, or set hold_overflow";
-                let verdict = watch
-                    .finish(&document, BodyEnd::Unread)
-                    .with_class(Class::TooLarge, Evidence::Local)
-                    .with_stream_end(is_stream.then_some(StreamEnd::Truncated))
-                    .with_message(message);
-                let error = Error::attempt(verdict.clone(), message);
-                too_long =
-                    Some(substitute(attempt, StatusCode::BAD_GATEWAY, "hold_limit", message));
-                (verdict, Rest::Failed(Some(error)), true)
-            }
-            Settled::Overflow if is_stream => (watch.so_far(), Rest::Live(body), false),
-            Settled::Overflow => (watch.finish(&document, BodyEnd::Unread), Rest::Live(body), false),
-        };
-        let own = attempt.config.classifier.as_ref().and_then(|own| {
-            let held = held.document();
-            let text = watch.text(&held);
-            own.classify(&Answer::of_response(head.status, &head.headers, text, &verdict))
-        });
         let built_in_failed = verdict.class().is_failure();
-        let verdict = own.unwrap_or(verdict);
-        let failed = verdict.class().is_failure();
-        if let Some(cell) = watch.cell() {
-            if failed && head.status.is_success() {
-                let shown = match watch.presentation() {
-                    _ if too_long.is_some() => too_long,
-                    Presentation::Error { status, body } => Some(Substitute::new(status, body)),
-                    // The answer itself tells of the failure; but not where only the user's own
-                    // classifier knows of it.
-                    _ if built_in_failed => None,
-                    _ => Some(substitute(
-                        attempt,
-                        verdict.class().status(),
-                        verdict.class().as_str(),
-                        verdict.message().unwrap_or("the answer was judged a failure"),
-                    )),
+        let verdict = match &attempt.config.classifier {
+            None => verdict,
+            Some(own) => {
+                let text = match &rest {
+                    Rest::Live(_, watch) if !watch.is_readable() => Bytes::new(),
+                    _ => held.document(),
                 };
-                if let Some(shown) = shown {
-                    cell.set_substitute(shown);
+                let answer = Answer::of_response(head.status, &head.headers, &text, &verdict);
+                own.classify(&answer).unwrap_or(verdict)
+            }
+        };
+        let failed = verdict.class().is_failure();
+        if failed && head.status.is_success() {
+            let shown = match shown {
+                Presentation::Error { status, body } => Some(Substitute::new(status, body)),
+                // The answer itself tells of the failure; but not where only the user's own
+                // classifier knows of it.
+                _ if built_in_failed => None,
+                _ => {
+                    let (class, message) = (verdict.class(), verdict.message());
+                    let message = message.unwrap_or("the answer was judged a failure");
+                    let body = attempt.error_body(class.status(), class.as_str(), message);
+                    Some(Substitute::new(class.status(), body))
                 }
+            };
+            if let Some(shown) = shown {
+                cell.set_substitute(shown);
             }
-            cell.set_verdict(verdict.clone());
-            if ended || failed {
-                watch.tell_end(&verdict);
-            }
-            head.extensions.insert(cell.clone());
         }
-        let has_length = head.headers.contains_key(CONTENT_LENGTH);
-        Response::from_parts(head, ClassifyBody::new(held, rest, watch, has_length))
+        if is_over || failed {
+            cell.set_end(verdict.clone(), Instant::now().into_std());
+        }
+        cell.set_verdict(verdict);
+        head.extensions.insert(cell.clone());
+        let announced = head.headers.get(CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        // Where the head says nothing, a server tells the length that the body itself knows.
+        let announced = announced.or_else(|| match &rest {
+            Rest::Live(body, _) => body.size_hint().exact().map(|left| left + held.len()),
+            _ => None,
+        });
+        Response::from_parts(head, ClassifyBody::new(held, rest, Some(cell), announced))
     }
 }
 
-fn substitute(attempt: &Attempt, status: StatusCode, kind: &str, message: &str) -> Substitute {
-    let dialect = attempt.route.dialect().unwrap_or(Dialect::OPENAI);
-    Substitute::new(status, dialect.error_body(status, kind, message))
+/// What the holding led to.
+struct Judged<RB> {
+    verdict: Verdict,
+    shown: Presentation,
+    rest: Rest<RB>,
+    is_over: bool,
+}
+
+fn judge_stream<RB>(
+    mut watch: Box<Watch>,
+    body: RB,
+    settled: Settled,
+    overflowed: bool,
+    attempt: &Attempt,
+) -> Judged<RB> {
+    let (verdict, error) = match settled {
+        Settled::Overflow if overflowed => {
+            let verdict = watch.so_far().with_stream_end(Some(StreamEnd::Truncated));
+            return overflow(verdict, attempt);
+        }
+        Settled::Head | Settled::Content | Settled::Overflow => {
+            let verdict = watch.so_far();
+            let shown = Presentation::AsSent;
+            return Judged { verdict, shown, rest: Rest::Live(body, watch), is_over: false };
+        }
+        Settled::Seen => {
+            let verdict = watch.finish(BodyEnd::Eof);
+            let shown = watch.presentation();
+            return Judged { verdict, shown, rest: Rest::Live(body, watch), is_over: true };
+        }
+        Settled::Eof => {
+            let verdict = watch.finish(BodyEnd::Eof);
+            (verdict.clone(), abnormal_end(verdict))
+        }
+        Settled::Broken(error) => {
+            let verdict = watch.finish(BodyEnd::Broken);
+            (verdict.clone(), Some(Error::attempt(verdict, error)))
+        }
+        Settled::TimedOut(timeout) => {
+            let (verdict, error) = watch.timed_out(timeout);
+            let shown = attempt.show_timeout(timeout);
+            let rest = Rest::Failed(Some(error));
+            return Judged { verdict, shown, rest, is_over: true };
+        }
+    };
+    let shown = watch.presentation();
+    let rest = match error {
+        // Whole, however the connection closed.
+        Some(error) if verdict.stream_end() != Some(StreamEnd::Complete) => {
+            Rest::Failed(Some(error))
+        }
+        _ => Rest::Ended,
+    };
+    Judged { verdict, shown, rest, is_over: true }
+}
+
+/// A document with the bytes that were held of it.
+struct Held<'a> {
+    document: Document,
+    held: &'a mut HeldFrames,
+    head: &'a Parts,
+}
+
+impl Held<'_> {
+    fn judge<RB>(
+        self,
+        body: RB,
+        settled: Settled,
+        overflowed: bool,
+        attempt: &Attempt,
+    ) -> Judged<RB> {
+        let Self { mut document, held, head } = self;
+        if matches!(settled, Settled::Eof) {
+            document.end(held.len() == 0);
+        }
+        let mut judge = attempt.judge(head, Instant::now());
+        let mut finish = |end| {
+            let end = match end {
+                _ if document.is_corrupt() => BodyEnd::Broken,
+                BodyEnd::Eof if !document.is_readable() => BodyEnd::Unread,
+                end => end,
+            };
+            let held = held.document();
+            let verdict = judge.finish(document.text(&held), end);
+            (verdict, judge.presentation())
+        };
+        let (verdict, shown, rest) = match settled {
+            Settled::Overflow if overflowed => {
+                return overflow(finish(BodyEnd::Unread).0, attempt);
+            }
+            Settled::Head | Settled::Content | Settled::Seen | Settled::Overflow => {
+                let (verdict, shown) = finish(BodyEnd::Unread);
+                let watch = Box::new(document.into_watch(attempt.config.mode));
+                return Judged { verdict, shown, rest: Rest::Live(body, watch), is_over: false };
+            }
+            Settled::Eof => {
+                let (verdict, shown) = finish(BodyEnd::Eof);
+                // What lost its content type on the way may be a stream after all.
+                let rest = match abnormal_end(verdict.clone()) {
+                    Some(error) => Rest::Failed(Some(error)),
+                    None => Rest::Ended,
+                };
+                (verdict, shown, rest)
+            }
+            Settled::Broken(error) => {
+                let (verdict, shown) = finish(BodyEnd::Broken);
+                let error = Error::attempt(verdict.clone(), error);
+                (verdict, shown, Rest::Failed(Some(error)))
+            }
+            Settled::TimedOut(timeout) => {
+                let verdict = late(finish(BodyEnd::Broken).0, attempt.config.mode, timeout);
+                let error = Error::attempt(verdict.clone(), timeout);
+                (verdict, attempt.show_timeout(timeout), Rest::Failed(Some(error)))
+            }
+        };
+        Judged { verdict, shown, rest, is_over: true }
+    }
+}
+
+fn overflow<RB>(verdict: Verdict, attempt: &Attempt) -> Judged<RB> {
+    let message = "the answer is longer than hold_limit; raise it, or set hold_overflow";
+    let verdict = verdict.with_class(Class::TooLarge, Evidence::Local).with_message(message);
+    let status = StatusCode::BAD_GATEWAY;
+    let body = attempt.error_body(status, "hold_limit", message);
+    let error = Error::attempt(verdict.clone(), message);
+    let shown = Presentation::Error { status, body };
+    Judged { verdict, shown, rest: Rest::Failed(Some(error)), is_over: true }
 }
 
 /// Error objects are some hundred bytes, error pages some kilobytes.

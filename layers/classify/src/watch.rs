@@ -1,23 +1,20 @@
-use backstop_core::dialect::{BodyEnd, Judge, Mode, Presentation, Route, Seen};
-use backstop_core::{AttemptCell, Class, Error, Evidence, StreamEnd, TimedOut, Verdict};
+use backstop_core::dialect::{BodyEnd, Judge, Mode, Presentation, Seen};
+use backstop_core::error::Error;
+use backstop_core::{AttemptCell, Class, Evidence, StreamEnd, TimedOut, Verdict};
 use bytes::Bytes;
-use http::response::Parts;
 use http_body::Frame;
 use tokio::time::Instant;
 
 use crate::clocks::Clocks;
-use crate::config::Config;
 use crate::decode::Decoder;
 
-/// Reads beside the bytes of one answer: what they mean so far, which timeouts run, and what is to
-/// be told of them. It changes no byte and holds none.
+/// Reads beside the bytes of an answer that is handed on as they come: what they mean so far, which
+/// timeouts run, and what is to be told of them. It changes no byte and holds none.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    judge: Judge,
+    /// `None` for a document, which means something only as a whole.
+    judge: Option<Judge>,
     decoder: Decoder,
-    /// The text of a compressed document; empty for anything else.
-    decoded: Vec<u8>,
-    is_stream: bool,
     mode: Mode,
     seen: Seen,
     pub(crate) clocks: Clocks,
@@ -25,75 +22,55 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches the answer with this head.
-    pub(crate) fn new(
-        config: &Config,
-        route: Route,
-        head: &Parts,
-        mut clocks: Clocks,
-        now: Instant,
+    /// Watches a stream.
+    pub(crate) const fn stream(
+        judge: Judge,
+        decoder: Decoder,
+        mode: Mode,
+        clocks: Clocks,
+        cell: Option<AttemptCell>,
     ) -> Self {
-        let wall = config.clock.at(now.into_std());
-        let judge = Judge::new(config.mode, route, head.status, &head.headers, wall);
-        let is_stream = judge.is_stream();
-        clocks.head_came(is_stream, now);
-        Self {
-            judge,
-            decoder: Decoder::of(&head.headers),
-            decoded: Vec::new(),
-            is_stream,
-            mode: config.mode,
-            seen: Seen::Nothing,
-            clocks,
-            cell: None,
-        }
+        Self { judge: Some(judge), decoder, mode, seen: Seen::Nothing, clocks, cell }
     }
 
-    /// Tells a cell of it from here on.
-    pub(crate) fn tell(&mut self, cell: AttemptCell) {
-        self.cell = Some(cell);
+    /// Counts the bytes of a document.
+    pub(crate) const fn document(mode: Mode, clocks: Clocks, cell: Option<AttemptCell>) -> Self {
+        Self { judge: None, decoder: Decoder::Identity, mode, seen: Seen::Nothing, clocks, cell }
     }
 
-    pub(crate) const fn is_stream(&self) -> bool {
-        self.is_stream
+    /// Whether the end or an error was seen: what comes after it changes nothing.
+    pub(crate) const fn is_settled(&self) -> bool {
+        matches!(self.seen, Seen::Failed | Seen::End)
     }
 
     pub(crate) const fn is_readable(&self) -> bool {
         self.decoder.is_readable()
     }
 
-    pub(crate) const fn cell(&self) -> Option<&AttemptCell> {
-        self.cell.as_ref()
-    }
-
-    /// Whether the answer's own end was seen: what comes after it changes nothing.
-    pub(crate) fn is_over(&self) -> bool {
-        self.seen == Seen::End
-    }
-
-    /// Whether an error was seen in the stream.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.seen == Seen::Failed
-    }
-
     /// Takes note of a frame, and says what was seen so far.
-    ///
-    /// `limit` bounds the text of a compressed document: past it the answer cannot be judged by its
-    /// body.
-    pub(crate) fn see(&mut self, frame: &Frame<Bytes>, limit: u64) -> Seen {
+    pub(crate) fn see(&mut self, frame: &Frame<Bytes>) -> Seen {
         let Some(data) = frame.data_ref() else { return self.seen };
         let now = Instant::now();
         self.clocks.bytes_came(now);
         if let Some(cell) = &self.cell {
             cell.add_bytes(data.len(), now.into_std());
         }
-        if matches!(self.seen, Seen::Failed | Seen::End) {
-            return self.seen;
+        let Self { judge: Some(judge), decoder, seen, .. } = self else { return self.seen };
+        if matches!(seen, Seen::Failed | Seen::End) {
+            return *seen;
         }
-        let before = self.seen;
-        let found = if self.is_stream { self.see_events(data) } else { self.see_text(data, limit) };
-        self.seen = before.max(found);
-        if found >= Seen::Content && self.judge.content_started() {
+        let mut found = Seen::Nothing;
+        let decoded = decoder.push(data, |text| {
+            found = found.max(judge.push(text));
+            !matches!(found, Seen::Failed | Seen::End)
+        });
+        if decoded.is_err() {
+            // Nobody downstream can read it either: no answer.
+            found = Seen::Failed;
+        }
+        let content_started = judge.content_started();
+        self.seen = self.seen.max(found);
+        if found >= Seen::Content && content_started {
             self.clocks.content_came(now);
             if let Some(cell) = &self.cell {
                 cell.set_first_content(now.into_std());
@@ -105,99 +82,49 @@ impl Watch {
         self.seen
     }
 
-    fn see_events(&mut self, data: &[u8]) -> Seen {
-        let judge = &mut self.judge;
-        let mut found = Seen::Nothing;
-        let decoded = self.decoder.push(data, |text| {
-            found = found.max(judge.push(text));
-            !matches!(found, Seen::Failed | Seen::End)
-        });
-        // Nobody downstream can read it either: no answer.
-        if decoded.is_err() { Seen::Failed } else { found }
-    }
-
-    fn see_text(&mut self, data: &[u8], limit: u64) -> Seen {
-        if self.decoder.is_identity() || !self.decoder.is_readable() {
-            return Seen::Nothing;
-        }
-        let decoded = &mut self.decoded;
-        let mut fits = true;
-        let done = self.decoder.push(data, |text| {
-            fits = decoded.len() as u64 + text.len() as u64 <= limit;
-            if fits {
-                decoded.extend_from_slice(text);
-            }
-            fits
-        });
-        if done.is_err() {
-            return Seen::Failed;
-        }
-        if !fits {
-            self.decoder = Decoder::Unreadable;
-            self.decoded = Vec::new();
-        }
-        Seen::Nothing
-    }
-
-    /// The text of a document that was held as `held`.
-    pub(crate) fn text<'a>(&'a self, held: &'a Bytes) -> &'a [u8] {
-        if !self.decoder.is_readable() {
-            &[]
-        } else if self.decoder.is_identity() {
-            held
-        } else {
-            &self.decoded
-        }
-    }
-
-    /// The verdict at the end of the answer, of which `document` was held if it is no stream.
-    pub(crate) fn finish(&mut self, document: &Bytes, end: BodyEnd) -> Verdict {
-        let Self { judge, decoder, decoded, is_stream, .. } = self;
+    /// The verdict now that the bytes have ended.
+    pub(crate) fn finish(&mut self, end: BodyEnd) -> Verdict {
         let end = match end {
-            BodyEnd::Eof if !decoder.is_readable() => BodyEnd::Unread,
+            BodyEnd::Eof if !self.decoder.is_readable() => BodyEnd::Unread,
             end => end,
         };
-        let text: &[u8] = match decoder {
-            _ if *is_stream => &[],
-            Decoder::Identity => document,
-            Decoder::Unreadable => &[],
-            #[cfg(feature = "decompress")]
-            Decoder::Inflate(_) => decoded,
-        };
-        judge.finish(text, end)
+        match (&mut self.judge, &self.cell, end) {
+            (Some(judge), ..) => judge.finish(&[], end),
+            // Released before its end was known: a good transport's end is all there is to know.
+            (None, Some(cell), BodyEnd::Eof) => {
+                cell.verdict().cloned().unwrap_or(Verdict::new(Class::Success))
+            }
+            (None, None, BodyEnd::Eof) => Verdict::new(Class::Success),
+            (None, cell, _) => {
+                let verdict = cell.as_ref().and_then(|cell| cell.verdict().cloned());
+                verdict
+                    .unwrap_or(Verdict::new(Class::Transient))
+                    .with_class(Class::Transient, Evidence::Transport)
+            }
+        }
     }
 
-    /// The verdict on an answer that stopped coming in time.
-    pub(crate) fn timed_out(&mut self, document: &Bytes, timeout: TimedOut) -> (Verdict, Error) {
-        let mut verdict = self.finish(document, BodyEnd::Broken);
+    /// The verdict on an answer that stopped coming in time, and the error that says so.
+    pub(crate) fn timed_out(&mut self, timeout: TimedOut) -> (Verdict, Error) {
+        let mut verdict = self.finish(BodyEnd::Broken);
         if !is_whole(&verdict) {
-            let class = class_of_timeout(self.mode);
-            verdict = verdict
-                .with_class(class, Evidence::Local)
-                .with_message(&timeout.to_string());
+            verdict = late(verdict, self.mode, timeout);
         }
-        let error = Error::attempt(verdict.clone(), timeout);
-        (verdict, error)
+        (verdict.clone(), Error::attempt(verdict, timeout))
     }
 
     /// The verdict while a stream goes on.
     pub(crate) fn so_far(&self) -> Verdict {
-        self.judge.verdict_so_far()
+        match (&self.judge, &self.cell) {
+            (Some(judge), _) => judge.verdict_so_far(),
+            (None, Some(cell)) => cell.verdict().cloned().unwrap_or(Verdict::new(Class::Success)),
+            (None, None) => Verdict::new(Class::Success),
+        }
     }
 
     /// What a caller gets in place of a 2xx that was a failure.
     pub(crate) fn presentation(&self) -> Presentation {
-        self.judge.presentation()
-    }
-
-    /// The verdict when a body ends whose bytes are handed on as they come: of a document nothing is
-    /// known then but its head.
-    pub(crate) fn finish_live(&mut self, end: BodyEnd) -> Verdict {
-        let end = match end {
-            BodyEnd::Eof if !self.is_stream => BodyEnd::Unread,
-            end => end,
-        };
-        self.finish(&Bytes::new(), end)
+        self.judge.as_ref().map_or(Presentation::AsSent, Judge::presentation)
     }
 
     /// Writes the last verdict into the cell.
@@ -209,26 +136,28 @@ impl Watch {
 
     /// The body was dropped before its end: its reader had all it wanted, or went away.
     pub(crate) fn tell_abandoned(&mut self) {
-        let Some(cell) = &self.cell else { return };
-        if cell.last_verdict().is_some() {
+        if self.cell.as_ref().is_none_or(|cell| cell.last_verdict().is_some()) {
             return;
         }
-        let verdict = if self.judge.is_whole() {
-            self.finish_live(BodyEnd::Eof)
-        } else {
-            let end = self.is_stream.then_some(StreamEnd::Truncated);
-            self.so_far().with_class(Class::Cancelled, Evidence::Local).with_stream_end(end)
+        let verdict = match &self.judge {
+            Some(judge) if judge.is_whole() => self.finish(BodyEnd::Eof),
+            judge => {
+                let end = judge.is_some().then_some(StreamEnd::Truncated);
+                self.so_far().with_class(Class::Cancelled, Evidence::Local).with_stream_end(end)
+            }
         };
         self.tell_end(&verdict);
     }
 }
 
-/// `timeout`; in agnostic mode, which knows one failure, `transient`.
-pub(crate) const fn class_of_timeout(mode: Mode) -> Class {
-    match mode {
+/// The verdict on an attempt that took too long: `timeout`; in agnostic mode, which knows one failure,
+/// `transient`.
+pub(crate) fn late(verdict: Verdict, mode: Mode, timeout: TimedOut) -> Verdict {
+    let class = match mode {
         Mode::Agnostic => Class::Transient,
         _ => Class::Timeout,
-    }
+    };
+    verdict.with_class(class, Evidence::Local).with_message(&timeout.to_string())
 }
 
 /// Whether nothing is missing of a stream, however its connection closed.

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,18 +13,29 @@ use crate::error::BoxError;
 
 /// A request body that was read whole, so that it can be sent again.
 ///
-/// It is a few [`Bytes`] in a row: cloning counts references, and a splice that changes `model`
-/// copies nothing of the prompt. It cannot fail, and its length is known.
+/// It is one piece of [`Bytes`] or a few in a row: cloning counts references, and a splice that
+/// changes `model` copies nothing of the prompt. It cannot fail, and its length is known.
 #[derive(Clone, Debug, Default)]
 pub struct RequestBody {
-    segments: [Bytes; Self::MAX_SEGMENTS],
-    at: usize,
+    pieces: Pieces,
+}
+
+/// Small on purpose: it is moved with every request.
+#[derive(Clone, Debug)]
+enum Pieces {
+    One(Bytes),
+    Several { pieces: Arc<[Bytes]>, at: usize },
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self::One(Bytes::new())
+    }
 }
 
 impl RequestBody {
-    /// How many pieces a body can have without a copy: enough for a splice of `model` and one of
-    /// `reasoning`.
-    pub const MAX_SEGMENTS: usize = 5;
+    /// How many frames of a caller's body are kept as they came; more are joined by a copy.
+    pub const MAX_PIECES: usize = 8;
 
     /// An empty body.
     #[must_use]
@@ -31,49 +43,56 @@ impl RequestBody {
         Self::default()
     }
 
-    /// A body of `segments` in their order; more than [`Self::MAX_SEGMENTS`] are joined by a copy.
+    /// A body of `pieces` in their order.
     #[must_use]
-    pub fn from_segments(segments: impl IntoIterator<Item = Bytes>) -> Self {
-        let mut pieces = Pieces::default();
-        for segment in segments {
-            pieces.push(segment, 0);
-        }
-        pieces.into_body()
+    pub fn from_pieces(pieces: impl IntoIterator<Item = Bytes>) -> Self {
+        let mut pieces: Vec<_> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+        let pieces = match pieces.len() {
+            0 | 1 => Pieces::One(pieces.pop().unwrap_or_default()),
+            _ => Pieces::Several { pieces: pieces.into(), at: 0 },
+        };
+        Self { pieces }
     }
 
     /// How many bytes are left to send.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.rest().iter().map(|segment| segment.len() as u64).sum()
+        match &self.pieces {
+            Pieces::One(piece) => piece.len() as u64,
+            Pieces::Several { .. } => self.rest().iter().map(|piece| piece.len() as u64).sum(),
+        }
     }
 
     /// Whether nothing is left to send.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rest().iter().all(Bytes::is_empty)
+        self.len() == 0
     }
 
     /// The whole body as one piece: without a copy where it is one already.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        let mut pieces = self.rest().iter().filter(|segment| !segment.is_empty());
-        match (pieces.next(), pieces.next()) {
-            (None, _) => Bytes::new(),
-            (Some(only), None) => only.clone(),
-            _ => self.rest().concat().into(),
+        match self.rest() {
+            [] => Bytes::new(),
+            [only] => only.clone(),
+            several => several.concat().into(),
         }
     }
 
     fn rest(&self) -> &[Bytes] {
-        self.segments.get(self.at..).unwrap_or_default()
+        match &self.pieces {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Several { pieces, at } => pieces.get(*at..).unwrap_or_default(),
+        }
     }
 }
 
 impl From<Bytes> for RequestBody {
+    #[inline]
     fn from(bytes: Bytes) -> Self {
-        let mut body = Self::default();
-        body.segments[0] = bytes;
-        body
+        Self { pieces: Pieces::One(bytes) }
     }
 }
 
@@ -99,24 +118,28 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
+    #[inline]
     fn poll_frame(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        while let Some(segment) = this.segments.get_mut(this.at) {
-            this.at += 1;
-            if !segment.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(segment)))));
+        let next = match &mut self.get_mut().pieces {
+            Pieces::One(piece) => Some(std::mem::take(piece)).filter(|piece| !piece.is_empty()),
+            Pieces::Several { pieces, at } => {
+                let next = pieces.get(*at).cloned();
+                *at += usize::from(next.is_some());
+                next
             }
-        }
-        Poll::Ready(None)
+        };
+        Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
     }
 
+    #[inline]
     fn is_end_stream(&self) -> bool {
         self.is_empty()
     }
 
+    #[inline]
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.len())
     }
@@ -126,7 +149,7 @@ pin_project! {
     /// Reads a caller's body whole, up to a limit: the first thing every layer does with a call.
     ///
     /// A body of one frame is taken without copy or allocation, one of up to
-    /// [`RequestBody::MAX_SEGMENTS`] frames without copy; more are joined. Memory never grows past
+    /// [`RequestBody::MAX_PIECES`] frames without copy; more are joined. Memory never grows past
     /// the limit. Trailers of a request are dropped: no LLM API has any.
     #[derive(Debug)]
     pub struct Collect<B> {
@@ -134,14 +157,14 @@ pin_project! {
         body: B,
         limit: u64,
         len: u64,
-        pieces: Pieces,
+        gathered: Gathered,
     }
 }
 
 impl<B> Collect<B> {
     /// Reads `body`, which may have up to `limit` bytes.
     pub fn new(body: B, limit: u64) -> Self {
-        Self { body, limit, len: 0, pieces: Pieces::default() }
+        Self { body, limit, len: 0, gathered: Gathered::Nothing }
     }
 }
 
@@ -168,7 +191,7 @@ where
             let frame = match this.body.as_mut().poll_frame(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => {
-                    return Poll::Ready(Ok(std::mem::take(this.pieces).into_body()));
+                    return Poll::Ready(Ok(std::mem::take(this.gathered).into_body()));
                 }
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(Err(Error::RequestBody(error.into())));
@@ -180,10 +203,14 @@ where
             if *this.len > *this.limit {
                 return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
             }
-            this.pieces.push(data, *this.limit);
-            // Spares a body of one frame the poll that would only say "that was all".
-            if this.body.is_end_stream() {
-                return Poll::Ready(Ok(std::mem::take(this.pieces).into_body()));
+            // Spares a body the poll that would only say "that was all"; most have one frame.
+            let is_end = this.body.is_end_stream();
+            if is_end && matches!(this.gathered, Gathered::Nothing) {
+                return Poll::Ready(Ok(data.into()));
+            }
+            this.gathered.push(data, *this.limit);
+            if is_end {
+                return Poll::Ready(Ok(std::mem::take(this.gathered).into_body()));
             }
         }
     }
@@ -191,56 +218,57 @@ where
 
 /// The frames so far: a few as they came, many joined.
 #[derive(Debug, Default)]
-struct Pieces {
-    segments: [Bytes; RequestBody::MAX_SEGMENTS],
-    used: usize,
-    joined: Vec<u8>,
+enum Gathered {
+    #[default]
+    Nothing,
+    One(Bytes),
+    Few(Vec<Bytes>),
+    Joined(Vec<u8>),
 }
 
-impl Pieces {
-    /// Adds `data`; the buffer for joined pieces does not grow past `limit` (0: no such bound).
+impl Gathered {
+    /// Adds `data`; the buffer for joined frames never grows past `limit`.
     fn push(&mut self, data: Bytes, limit: u64) {
         if data.is_empty() {
             return;
         }
-        if self.joined.is_empty() {
-            if let Some(free) = self.segments.get_mut(self.used) {
-                *free = data;
-                self.used += 1;
-                return;
+        match self {
+            Self::Nothing => *self = Self::One(data),
+            Self::One(first) => *self = Self::Few(vec![std::mem::take(first), data]),
+            Self::Few(few) if few.len() < RequestBody::MAX_PIECES => few.push(data),
+            Self::Few(few) => {
+                let mut joined = Vec::new();
+                let len = few.iter().map(Bytes::len).sum::<usize>() + data.len();
+                grow(&mut joined, len, limit);
+                for piece in few.drain(..).chain([data]) {
+                    joined.extend_from_slice(&piece);
+                }
+                *self = Self::Joined(joined);
             }
-            let len: usize = self.segments.iter().map(Bytes::len).sum();
-            self.grow(len + data.len(), limit);
-            for segment in &mut self.segments {
-                self.joined.extend_from_slice(&std::mem::take(segment));
+            Self::Joined(joined) => {
+                grow(joined, data.len(), limit);
+                joined.extend_from_slice(&data);
             }
-            self.used = 0;
-        } else {
-            self.grow(data.len(), limit);
         }
-        self.joined.extend_from_slice(&data);
-    }
-
-    /// Doubles, as a vector does by itself, but never past the limit.
-    fn grow(&mut self, additional: usize, limit: u64) {
-        let needed = self.joined.len().saturating_add(additional);
-        if needed <= self.joined.capacity() {
-            return;
-        }
-        let limit = match usize::try_from(limit) {
-            Ok(0) | Err(_) => usize::MAX,
-            Ok(limit) => limit,
-        };
-        let doubled = self.joined.capacity().saturating_mul(2).min(limit).max(needed);
-        self.joined.reserve_exact(doubled - self.joined.len());
     }
 
     fn into_body(self) -> RequestBody {
-        if self.joined.is_empty() {
-            RequestBody { segments: self.segments, at: 0 }
-        } else {
-            RequestBody::from(self.joined)
+        match self {
+            Self::Nothing => RequestBody::empty(),
+            Self::One(only) => only.into(),
+            Self::Few(few) => RequestBody::from_pieces(few),
+            Self::Joined(joined) => joined.into(),
         }
+    }
+}
+
+/// Doubles, as a vector does by itself, but never past the limit.
+fn grow(joined: &mut Vec<u8>, additional: usize, limit: u64) {
+    let needed = joined.len().saturating_add(additional);
+    if needed > joined.capacity() {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let doubled = joined.capacity().saturating_mul(2).min(limit).max(needed);
+        joined.reserve_exact(doubled - joined.len());
     }
 }
 
@@ -328,7 +356,7 @@ mod tests {
 
     #[test]
     fn any_number_of_frames_gives_the_same_bytes() {
-        let letters = ["a", "", "b", "c", "d", "e", "f", "g", "h"];
+        let letters = ["a", "", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
         for n in 0..=letters.len() {
             let body = collect(&letters[..n], 100).unwrap();
             assert_eq!(body.to_bytes(), letters[..n].concat(), "{n} frames");
@@ -354,17 +382,19 @@ mod tests {
 
     #[test]
     fn many_small_frames_never_take_more_memory_than_the_limit() {
-        let mut pieces = Pieces::default();
+        let mut gathered = Gathered::default();
         for _ in 0..100_000 {
-            pieces.push(Bytes::from_static(b"x"), 100_000);
-            assert!(pieces.joined.capacity() <= 100_000);
+            gathered.push(Bytes::from_static(b"x"), 100_000);
+            if let Gathered::Joined(joined) = &gathered {
+                assert!(joined.capacity() <= 100_000);
+            }
         }
-        assert_eq!(pieces.into_body().len(), 100_000);
+        assert_eq!(gathered.into_body().len(), 100_000);
     }
 
     #[test]
-    fn a_body_sends_its_segments_in_order_and_counts_down() {
-        let mut body = RequestBody::from_segments(["ab", "", "c"].map(Bytes::from));
+    fn a_body_sends_its_pieces_in_order_and_counts_down() {
+        let mut body = RequestBody::from_pieces(["ab", "", "c"].map(Bytes::from));
         assert_eq!((body.len(), body.is_end_stream()), (3, false));
         let mut cx = Context::from_waker(Waker::noop());
         let mut next = || match Pin::new(&mut body).poll_frame(&mut cx) {

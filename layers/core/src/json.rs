@@ -82,11 +82,7 @@ pub fn skip_value(input: &[u8], at: usize) -> Result<usize, JsonError> {
 
 /// Where a document begins: behind the byte order mark, if there is one.
 pub(crate) fn start(input: &[u8]) -> usize {
-    if input.starts_with(BYTE_ORDER_MARK) {
-        BYTE_ORDER_MARK.len()
-    } else {
-        0
-    }
+    if input.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 }
 }
 
 /// Checks that nothing but white space follows.

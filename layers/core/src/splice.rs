@@ -9,7 +9,7 @@
 //! let object = splice::find(&body, ["model", "reasoning_effort"])?;
 //! let model = object.set("model", splice::json_string("gpt-5.6-sol")).expect("is there once");
 //! let effort = object.set("reasoning_effort", splice::json_string("high")).expect("is absent");
-//! let spliced = RequestBody::from_segments(splice::replace(&body, [model, effort])?);
+//! let spliced = RequestBody::from_pieces(splice::replace(&body, [model, effort])?);
 //! assert_eq!(
 //!     &spliced.to_bytes()[..],
 //!     br#"{"reasoning_effort":"high", "temperature": 1.0, "model": "gpt-5.6-sol" }"#,
@@ -110,10 +110,7 @@ pub fn replace(body: &Bytes, edits: impl IntoIterator<Item = Edit>) -> Result<Pa
         parts.push(body.slice_ref(kept));
         // An insertion ends with a comma; nothing follows it in an object that was empty, unless
         // another insertion does.
-        let comma = *empty
-            && next
-                .as_ref()
-                .is_none_or(|next| next.span.start != span.start);
+        let comma = *empty && next.as_ref().is_none_or(|next| next.span.start != span.start);
         parts.push(json.slice(..json.len().saturating_sub(usize::from(comma))));
         at = span.end;
     }
@@ -159,11 +156,7 @@ impl<const N: usize> Object<'_, N> {
     /// None in place of a value that is there; else one allocation and a copy of key and value.
     #[must_use]
     pub fn set(&self, key: &str, json: Bytes) -> Option<Edit> {
-        let (_, found) = self
-            .keys
-            .iter()
-            .zip(&self.found)
-            .find(|(wanted, _)| **wanted == key)?;
+        let (_, found) = self.keys.iter().zip(&self.found).find(|(wanted, _)| **wanted == key)?;
         let (span, json) = match found {
             Found::Absent => {
                 let mut member = BytesMut::with_capacity(key.len() + json.len() + 4);
@@ -183,10 +176,7 @@ impl<const N: usize> Object<'_, N> {
 
 /// How a key was found in an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a key is there not at all, once or more often"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a key is there not at all, once or more often")]
 pub enum Found {
     /// It is not there.
     #[default]
@@ -296,12 +286,7 @@ fn object<'k, const N: usize>(
             }
         }
     }
-    let object = Object {
-        keys,
-        found,
-        inside,
-        empty,
-    };
+    let object = Object { keys, found, inside, empty };
     Ok((object, walk.at()))
 }
 
@@ -315,11 +300,7 @@ fn put_json_string(json: &mut BytesMut, text: &str) {
             b'\t' => json.put_slice(b"\\t"),
             0..=0x1F => {
                 let digit = |nibble: u8| {
-                    if nibble < 10 {
-                        b'0' + nibble
-                    } else {
-                        b'a' + nibble - 10
-                    }
+                    if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }
                 };
                 json.put_slice(b"\\u00");
                 json.put_slice(&[digit(byte >> 4), digit(byte & 0xF)]);

@@ -21,7 +21,8 @@ pub(super) static FACTS: Facts = Facts {
     // every platform, without a beta header; `thinking` only says whether, and of old how many
     // tokens.
     reasoning: |endpoint| {
-        (endpoint == Endpoint::Messages).then_some(ReasoningPlace::new(&["output_config", "effort"]))
+        (endpoint == Endpoint::Messages)
+            .then_some(ReasoningPlace::new(&["output_config", "effort"]))
     },
     state: &[],
     request_ids: &["request-id"],
@@ -132,13 +133,11 @@ const OVERLOADED: StatusCode = match StatusCode::from_u16(529) {
 /// anthropics/anthropic-sdk-python src/anthropic/resources/messages/messages.py. OpenAI's threads
 /// have messages too.
 fn endpoint(path: &str, _query: &str) -> Option<Endpoint> {
-    if path.contains("/threads/") {
-        return None;
-    }
-    by_suffix(
+    let endpoint = by_suffix(
         path,
         &[("/messages", Endpoint::Messages), ("/messages/count_tokens", Endpoint::CountTokens)],
-    )
+    )?;
+    (!path.contains("/threads/")).then_some(endpoint)
 }
 
 fn document(answer: Value<'_>, endpoint: Endpoint, notes: &mut Notes) {

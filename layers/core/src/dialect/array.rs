@@ -4,8 +4,9 @@
 //! again, then `]` (issue symfony/ai#1988; issue google-gemini/gemini-cli#11196). One object without an
 //! array around it is taken for its only element.
 
+use super::lines::append;
 use super::scan::Scan;
-use super::sse::{PREFIX, append};
+use super::sse::PREFIX;
 
 /// Splits an array into its elements. Holds what the last chunk cut off, up to a bound.
 #[derive(Debug)]

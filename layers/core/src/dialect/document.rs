@@ -3,7 +3,7 @@
 use super::content::is_list;
 use super::failure::{self, Failure};
 use super::judge::Judge;
-use super::presentation::{Lack, must_answer};
+use super::presentation::Lack;
 use super::sse::SseReader;
 use super::stream::Reader;
 use super::{BodyEnd, Endpoint, Framing};
@@ -24,13 +24,13 @@ impl Judge {
             return;
         }
         let body = without_mark(body).trim_ascii();
-        let must_answer = must_answer(self.route.dialect(), self.route.endpoint());
+        let must_answer = self.route.grammar().is_some();
         if body.is_empty() {
             self.lack = must_answer.then_some(Lack::Empty);
             return;
         }
         match json::parse(body) {
-            Ok(document) => self.read_answer(document, must_answer),
+            Ok(document) => self.read_answer(document),
             // It is JSON, as far as anybody can tell, and more than we read.
             Err(error) if error.kind() == JsonErrorKind::TooDeep => {}
             Err(_) if looks_like_events(body) => self.read_events(body),
@@ -55,8 +55,8 @@ impl Judge {
         }
     }
 
-    fn read_answer(&mut self, document: Value<'_>, must_answer: bool) {
-        let (dialect, endpoint) = (self.route.dialect(), self.route.endpoint());
+    fn read_answer(&mut self, document: Value<'_>) {
+        let endpoint = self.route.endpoint();
         let find = if endpoint == Endpoint::Other { failure::find_alone } else { failure::find };
         let parts = is_list(document).then(|| document.elements()).into_iter().flatten();
         for part in std::iter::once(document).chain(parts) {
@@ -65,9 +65,7 @@ impl Judge {
                 break;
             }
         }
-        if let Some(dialect) = dialect
-            && must_answer
-        {
+        if let Some(dialect) = self.route.grammar() {
             (dialect.facts().document)(document, endpoint, &mut self.notes);
             if self.notes.failure.is_none() && !self.notes.has_answer() {
                 self.lack = Some(Lack::NoAnswer);

@@ -6,12 +6,7 @@ use http::StatusCode;
 use super::{Dialect, openai};
 
 /// The error of `dialect`; of an unknown one the form that most servers use, OpenAI's.
-pub(super) fn of(
-    dialect: Option<Dialect>,
-    status: StatusCode,
-    kind: &str,
-    message: &str,
-) -> Bytes {
+pub(super) fn of(dialect: Option<Dialect>, status: StatusCode, kind: &str, message: &str) -> Bytes {
     match dialect {
         Some(dialect) => (dialect.facts().error)(status, kind, message),
         None => openai(openai::error_type(status), kind, message),

@@ -74,7 +74,8 @@ impl Failure {
         let mut failure = Self::read_once(dialect, wire, error, beside);
         // Google's message can itself be an error document, which holds the details
         // (google-gemini/gemini-cli packages/core/src/utils/googleErrors.test.ts).
-        let mut text = error.get("message").and_then(|message| message.as_str()).map(Cow::into_owned);
+        let mut text =
+            error.get("message").and_then(|message| message.as_str()).map(Cow::into_owned);
         for _ in 0..MAX_NESTED {
             let Some(outer) = text.filter(|text| text.trim_start().starts_with('{')) else { break };
             let Ok(document) = json::parse(outer.as_bytes()) else { break };
@@ -119,7 +120,8 @@ impl Failure {
                 metadata.and_then(|metadata| text(metadata, "error_type")),
                 code.filter(|code| !is_number(code)),
                 // In a flat error event `type` is the event's, not the error's.
-                kind.and_then(|kind| kind.as_str()).filter(|kind| !is_blank(kind) && kind != "error"),
+                kind.and_then(|kind| kind.as_str())
+                    .filter(|kind| !is_blank(kind) && kind != "error"),
                 word.and_then(|word| word.as_str()).filter(|word| !is_blank(word)),
             ];
         }
@@ -171,9 +173,8 @@ pub(super) fn find(document: Value<'_>) -> Option<Value<'_>> {
 pub(super) fn find_alone(document: Value<'_>) -> Option<Value<'_>> {
     let [error, kind, object, status, done] =
         document.get_many(["error", "type", "object", "status", "done"]);
-    let is_about_another = object.is_some_and(|object| !object.str_is("error"))
-        || status.is_some()
-        || done.is_some();
+    let is_about_another =
+        object.is_some_and(|object| !object.str_is("error")) || status.is_some() || done.is_some();
     let error = error.filter(is_error).filter(|_| !is_about_another);
     error.or_else(|| kind.is_some_and(|kind| kind.str_is("error")).then_some(document))
 }
@@ -210,7 +211,9 @@ fn is_blank(text: &str) -> bool {
 /// A number that is a status of failure: 400 to 599.
 fn error_status(number: &str) -> Option<StatusCode> {
     let code: u16 = number.parse().ok()?;
-    StatusCode::from_u16(code).ok().filter(|status| status.is_client_error() || status.is_server_error())
+    StatusCode::from_u16(code)
+        .ok()
+        .filter(|status| status.is_client_error() || status.is_server_error())
 }
 
 /// Places where a code may stand; see `wire/FACTS.md`, section 0.2, for their order.

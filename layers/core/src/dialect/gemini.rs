@@ -122,7 +122,8 @@ fn endpoint(path: &str, query: &str) -> Option<Endpoint> {
     Some(match method {
         "generateContent" => Endpoint::GenerateContent,
         "streamGenerateContent" => {
-            let sse = query.split('&').any(|pair| matches!(pair, "alt=sse" | "$alt=sse" | "%24alt=sse"));
+            let sse =
+                query.split('&').any(|pair| matches!(pair, "alt=sse" | "$alt=sse" | "%24alt=sse"));
             if sse { Endpoint::StreamGenerateContent } else { Endpoint::StreamArray }
         }
         "embedContent" | "batchEmbedContents" => Endpoint::Embeddings,
@@ -232,7 +233,8 @@ fn part(part: Value<'_>, notes: &mut Notes) -> bool {
         }
         return true;
     }
-    let calls = part.get_many(["functionCall", "inlineData", "fileData", "executableCode", "toolCall"]);
+    let calls =
+        part.get_many(["functionCall", "inlineData", "fileData", "executableCode", "toolCall"]);
     let results = part.get_many(["codeExecutionResult", "functionResponse", "toolResponse"]);
     let any = calls.into_iter().chain(results).any(is_filled);
     if any {

@@ -107,7 +107,9 @@ impl Dialect {
         json::parse(body).is_ok_and(|request| {
             self.facts.state.iter().any(|state| match state {
                 State::Present(key) => request.get(key).is_some_and(|value| !value.is_null()),
-                State::True(key) => request.get(key).and_then(|value| value.as_bool()) == Some(true),
+                State::True(key) => {
+                    request.get(key).and_then(|value| value.as_bool()) == Some(true)
+                }
             })
         })
     }

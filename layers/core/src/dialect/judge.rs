@@ -5,6 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::array::ArrayReader;
+use super::failure::Failure;
 use super::notes::Notes;
 use super::presentation::{Lack, Presentation};
 use super::sse::SseReader;
@@ -65,7 +66,7 @@ impl Judge {
         now: SystemTime,
     ) -> Self {
         let content_type = text(headers.get(CONTENT_TYPE)).map_or("", essence);
-        let framing = framing(route.endpoint(), status, content_type);
+        let framing = route.framing_of(status, content_type);
         let facts = route.dialect().map(super::Dialect::facts);
         let ids = facts.map_or(REQUEST_IDS, |facts| facts.request_ids);
         let reset_hint = facts
@@ -123,11 +124,12 @@ impl Judge {
     }
 
     /// Whether the answer is whole as it stands: its end marker was seen, or what stands in its
-    /// place where a dialect has none. A stream that its reader gives up here has ended well.
+    /// place where a dialect has none. A stream that its reader gives up here has ended well, as
+    /// with [`BodyEnd::Eof`].
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let has_grammar = self.route.dialect().is_some() && self.route.endpoint() != Endpoint::Other;
-        self.ended || (has_grammar && self.is_stream() && !self.notes.blind && self.may_end_here())
+        let has_grammar = self.route.grammar().is_some() && self.is_stream();
+        self.ended || (has_grammar && !self.notes.blind && self.may_end_here())
     }
 
     /// Whether content was seen in a stream.
@@ -136,7 +138,7 @@ impl Judge {
         self.notes.content
     }
 
-    /// The verdict, now that the answer is over. `body` is the document, or what came of it; for a
+    /// The verdict, now that the answer is over; ask once. `body` is the document, or what came of it; for a
     /// stream, whose bytes were pushed, it is not looked at.
     pub fn finish(&mut self, body: &[u8], end: BodyEnd) -> Verdict {
         match (end, self.framing) {
@@ -160,26 +162,30 @@ impl Judge {
         if !self.status.is_success() {
             return Presentation::AsSent;
         }
-        let dialect = self.route.dialect();
         match (&self.notes.failure, self.lack) {
             (Some(failure), _) if failure.is_finish => Presentation::AsSent,
             (Some(failure), _) => match &failure.document {
                 Some(body) => {
-                    let status = self.failed_status(failure.status, failure.class(self.status));
+                    let status = self.status_of(failure);
                     Presentation::Error { status, body: body.clone() }
                 }
-                None => Lack::ErrorEvent.presentation(dialect, self.status),
+                None => Lack::ErrorEvent.presentation(self.route, self.status),
             },
-            (None, Some(lack)) => lack.presentation(dialect, self.status),
+            (None, Some(lack)) => lack.presentation(self.route, self.status),
             (None, None) => Presentation::AsSent,
         }
     }
 
-    /// The status that a failure inside a 2xx deserves.
-    fn failed_status(&self, told: Option<StatusCode>, class: Class) -> StatusCode {
-        told.unwrap_or_else(|| match self.route.dialect() {
-            Some(dialect) => (dialect.facts().status)(class),
-            None => class.status(),
+    /// The status that a failure inside a 2xx deserves: that of its numeric code, else the one
+    /// under which the provider would have sent an error of its class.
+    fn status_of(&self, failure: &Failure) -> StatusCode {
+        if failure.document.is_none() {
+            return StatusCode::BAD_GATEWAY;
+        }
+        failure.status.unwrap_or_else(|| {
+            let class = failure.class(self.status);
+            let dialect = self.route.dialect();
+            dialect.map_or_else(|| class.status(), |dialect| (dialect.facts().status)(class))
         })
     }
 
@@ -198,9 +204,7 @@ impl Judge {
         }
         verdict = verdict.with_usage(notes.tokens.usage());
         if self.is_stream() {
-            verdict = verdict
-                .with_stream_end(self.stream_end)
-                .with_content_started(notes.content);
+            verdict = verdict.with_stream_end(self.stream_end).with_content_started(notes.content);
         }
         if verdict.class().is_failure() {
             let body_hint = notes.failure.as_ref().and_then(|failure| failure.hint);
@@ -215,18 +219,13 @@ impl Judge {
     /// The class and all that belongs to it.
     fn outcome(&self) -> Verdict {
         if let Some(failure) = &self.notes.failure {
-            let told = failure.class(self.status);
-            let mut verdict = self.failed(told, failure.evidence(self.status));
+            let mut verdict =
+                self.failed(failure.class(self.status), failure.evidence(self.status));
             if let Some(code) = &failure.code {
                 verdict = verdict.with_code(code.clone());
             }
             if self.status.is_success() && !failure.is_finish {
-                let no_object = failure.document.is_none();
-                let status = match Lack::ErrorEvent.presentation(self.route.dialect(), self.status) {
-                    Presentation::Error { status, .. } if no_object => status,
-                    _ => self.failed_status(failure.status, told),
-                };
-                verdict = verdict.with_effective_status(status);
+                verdict = verdict.with_effective_status(self.status_of(failure));
             }
             return match &failure.message {
                 Some(message) => verdict.with_message(message),
@@ -237,7 +236,7 @@ impl Judge {
             return self
                 .failed(lack.class(), lack.evidence())
                 .with_effective_status(StatusCode::BAD_GATEWAY)
-                .with_message(&lack.message(self.route.dialect(), self.status));
+                .with_message(&lack.message(self.route, self.status));
         }
         let by_status = status::class_of(self.status);
         if by_status.is_failure() {
@@ -317,7 +316,8 @@ pub enum Seen {
     Preamble,
     /// The first or a further piece of text, reasoning, refusal or tool call.
     Content,
-    /// The stream reported an error. More may follow, but no good end.
+    /// The stream reported an error. More may follow, but no good end: [`Judge::finish`] may be
+    /// asked at once.
     Failed,
     /// The stream's own end.
     End,
@@ -335,17 +335,27 @@ pub enum BodyEnd {
     Unread,
 }
 
-fn framing(endpoint: Endpoint, status: StatusCode, content_type: &str) -> Framing {
-    if !status.is_success() {
-        return Framing::Document;
+impl Route {
+    /// In what an answer with this head is wrapped. One whose status is not 2xx is a document.
+    #[must_use]
+    pub fn framing(self, status: StatusCode, headers: &HeaderMap) -> Framing {
+        self.framing_of(status, text(headers.get(CONTENT_TYPE)).map_or("", essence))
     }
-    let is = |name: &str| content_type.eq_ignore_ascii_case(name);
-    if is("text/event-stream") {
-        Framing::Sse
-    } else if endpoint == Endpoint::StreamArray && (is("application/json") || content_type.is_empty()) {
-        Framing::JsonArray
-    } else {
-        Framing::Document
+
+    fn framing_of(self, status: StatusCode, content_type: &str) -> Framing {
+        if !status.is_success() {
+            return Framing::Document;
+        }
+        let is = |name: &str| content_type.eq_ignore_ascii_case(name);
+        if is("text/event-stream") {
+            Framing::Sse
+        } else if self.endpoint() == Endpoint::StreamArray
+            && (is("application/json") || content_type.is_empty())
+        {
+            Framing::JsonArray
+        } else {
+            Framing::Document
+        }
     }
 }
 

@@ -26,6 +26,7 @@ mod gemini;
 mod google;
 mod handle;
 mod judge;
+mod lines;
 mod notes;
 mod open;
 mod openai;

@@ -387,4 +387,3 @@ fn tokens(usage: Option<Value<'_>>, notes: &mut Notes) {
 const fn whole(notes: &Notes) -> bool {
     !notes.typed && notes.choices.all_finished()
 }
-

@@ -2,8 +2,8 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::error_body::{self, quote};
-use super::{Dialect, Endpoint};
-use crate::json::Value;
+use super::{Dialect, Endpoint, Route};
+use crate::json::{Kind, Value};
 use crate::{Class, Evidence};
 
 /// How a failed answer is shown to a caller when nothing more is tried.
@@ -73,17 +73,27 @@ impl Lack {
     }
 
     /// What came, in words for people.
-    pub(super) fn message(self, dialect: Option<Dialect>, status: StatusCode) -> String {
+    pub(super) fn message(self, route: Route, status: StatusCode) -> String {
         let status = status.as_u16();
         let answered = format!("the provider answered {status} with");
         match self {
-            Self::Broken => format!("the provider answered {status}, and the connection broke before the answer's end"),
+            Self::Broken => {
+                format!("the provider answered {status} and broke off before the answer's end")
+            }
             Self::Cut => format!("{answered} a JSON text that ends in its middle"),
             Self::Empty => format!("{answered} an empty body"),
-            Self::ErrorEvent => format!("{answered} a stream that reported an error and did not say which"),
+            Self::ErrorEvent => {
+                format!("{answered} a stream that reported an error and did not say which")
+            }
             Self::Html => format!("{answered} an HTML page"),
             Self::NoAnswer => {
-                format!("{answered} an answer that has {}", dialect.map_or("nothing in it", |d| d.facts().lacks))
+                let lacks = match (route.endpoint(), route.dialect()) {
+                    (Endpoint::Embeddings, _) => "no embeddings",
+                    (Endpoint::CountTokens, _) => "no count",
+                    (_, Some(dialect)) => dialect.facts().lacks,
+                    (_, None) => "nothing in it",
+                };
+                format!("{answered} an answer that has {lacks}")
             }
             Self::NotJson => format!("{answered} a body that is not JSON"),
             Self::Truncated => format!("{answered} a stream that ended before its end marker"),
@@ -91,15 +101,16 @@ impl Lack {
     }
 
     /// 502, with an error of ours.
-    pub(super) fn presentation(self, dialect: Option<Dialect>, status: StatusCode) -> Presentation {
-        let message = self.message(dialect, status);
-        let body = error_body::of(dialect, StatusCode::BAD_GATEWAY, self.kind(), &message);
+    pub(super) fn presentation(self, route: Route, status: StatusCode) -> Presentation {
+        let message = self.message(route, status);
+        let body = error_body::of(route.dialect(), StatusCode::BAD_GATEWAY, self.kind(), &message);
         Presentation::Error { status: StatusCode::BAD_GATEWAY, body }
     }
 }
 
 /// The provider's error in the form of an error document: `error` as it stands in `around`, its
-/// bytes unchanged. `None` if it is larger than any error has a reason to be.
+/// bytes unchanged. `None` if it is larger than any error has a reason to be, or neither object nor
+/// text.
 pub(super) fn error_document(
     dialect: Option<Dialect>,
     in_stream: bool,
@@ -119,7 +130,8 @@ pub(super) fn error_document(
     if has_the_form && around.raw().len() <= MAX_DOCUMENT {
         return Some(Bytes::copy_from_slice(around.raw()));
     }
-    if error.raw().len() > MAX_DOCUMENT {
+    let is_error = matches!(error.kind(), Kind::Object | Kind::String);
+    if !is_error || error.raw().len() > MAX_DOCUMENT {
         return None;
     }
     // Bytes, not text: a provider's string need not be UTF-8.
@@ -142,11 +154,6 @@ pub(super) fn error_document(
     }
     json.push(b'}');
     Some(json.into())
-}
-
-/// Whether a 2xx of this part of an API must hold an answer.
-pub(super) fn must_answer(dialect: Option<Dialect>, endpoint: Endpoint) -> bool {
-    dialect.is_some() && endpoint != Endpoint::Other
 }
 
 /// Google's errors with all details are a few KiB.

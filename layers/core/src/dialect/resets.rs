@@ -15,7 +15,9 @@ pub(super) fn hint(buckets: &[Bucket], headers: &HeaderMap, now: SystemTime) -> 
     buckets
         .iter()
         .filter(|bucket| {
-            text(headers.get(bucket.remaining)).and_then(time::seconds).is_some_and(|left| left.is_zero())
+            text(headers.get(bucket.remaining))
+                .and_then(time::seconds)
+                .is_some_and(|left| left.is_zero())
         })
         .filter_map(|bucket| {
             let reset = text(headers.get(bucket.reset))?;

@@ -49,6 +49,11 @@ impl Route {
     pub const fn endpoint(self) -> Endpoint {
         self.endpoint
     }
+
+    /// The dialect, if it has facts about what this endpoint answers.
+    pub(super) fn grammar(self) -> Option<Dialect> {
+        self.dialect.filter(|_| self.endpoint != Endpoint::Other)
+    }
 }
 
 /// Headers that only one provider's clients send. Sources: anthropics/anthropic-sdk-python
@@ -110,7 +115,8 @@ fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
-        let pair = (byte == b'%').then(|| Some((hex(*bytes.get(at + 1)?)?, hex(*bytes.get(at + 2)?)?)));
+        let pair =
+            (byte == b'%').then(|| Some((hex(*bytes.get(at + 1)?)?, hex(*bytes.get(at + 2)?)?)));
         match pair.flatten() {
             Some((high, low)) => {
                 out.push(high << 4 | low);

@@ -73,7 +73,8 @@ pub(super) fn text_in_prefix<'a>(prefix: &'a [u8], key: &str) -> Option<&'a str>
                     return std::str::from_utf8(text).ok();
                 }
                 let rest = prefix.get(at..)?.trim_ascii_start();
-                expects_value_of_key = depth == 1 && text == key.as_bytes() && rest.first() == Some(&b':');
+                expects_value_of_key =
+                    depth == 1 && text == key.as_bytes() && rest.first() == Some(&b':');
             }
             b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
             _ => expects_value_of_key = false,

@@ -12,8 +12,9 @@
 //!   reports errors that way (googleapis/js-genai src/_api_client.ts; googleapis/python-genai
 //!   google/genai/_api_client.py).
 
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 
+use super::lines::{FIELD, Line, Name, append};
 use super::scan::Scan;
 use crate::json;
 
@@ -26,9 +27,20 @@ pub(super) struct Event<'a> {
     pub(super) data: &'a [u8],
     /// Whether `data` is only the beginning.
     pub(super) oversized: bool,
-    /// Whether the data says by where it stands that it is an error: in a field `error`, or
-    /// outside of any field.
-    pub(super) is_error: bool,
+    /// Where the data stood.
+    pub(super) place: Place,
+}
+
+/// Where an event's data stood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In fields `data`.
+    #[default]
+    Data,
+    /// In a field `error`.
+    Error,
+    /// Outside of any field.
+    Outside,
 }
 
 /// Splits a stream into events. Holds what the last chunk cut off, up to a bound.
@@ -46,7 +58,7 @@ pub(super) struct SseReader {
     data: Vec<u8>,
     has_data: bool,
     oversized: bool,
-    is_error: bool,
+    place: Place,
     name: Name,
     /// The last line ended with CR; an LF that follows belongs to it.
     skip_lf: bool,
@@ -68,7 +80,7 @@ impl SseReader {
             data: Vec::new(),
             has_data: false,
             oversized: false,
-            is_error: false,
+            place: Place::Data,
             name: Name::default(),
             skip_lf: false,
             mark: 0,
@@ -184,7 +196,7 @@ impl SseReader {
         match Line::of(&line) {
             Line::Data(value) => self.overflow(value),
             Line::Error(value) => {
-                self.is_error = true;
+                self.place = Place::Error;
                 self.overflow(value);
             }
             Line::Event(value) => self.name.set(value),
@@ -220,7 +232,7 @@ impl SseReader {
             }
             Line::Error(value) => {
                 self.end_raw();
-                self.is_error = true;
+                self.place = Place::Error;
                 self.add_data(value);
             }
             Line::Event(value) => {
@@ -251,7 +263,7 @@ impl SseReader {
             Some(length) => {
                 self.raw = None;
                 let data = &self.data[..begin + length];
-                on_event(Event { name: b"", data, oversized: false, is_error: true });
+                on_event(Event { name: b"", data, oversized: false, place: Place::Outside });
                 self.data.clear();
             }
         }
@@ -307,91 +319,16 @@ impl SseReader {
             None => (&self.data[..], self.oversized),
         };
         if !data.is_empty() {
-            on_event(Event { name: self.name.get(), data, oversized, is_error: self.is_error });
+            on_event(Event { name: self.name.get(), data, oversized, place: self.place });
         }
         self.data.clear();
         self.has_data = false;
         self.oversized = false;
-        self.is_error = false;
+        self.place = Place::Data;
         self.name.clear();
     }
 }
 
-/// A line, by what it means.
-enum Line<'a> {
-    Blank,
-    Data(&'a [u8]),
-    Error(&'a [u8]),
-    Event(&'a [u8]),
-    /// No field can begin like that.
-    Text(&'a [u8]),
-    /// A comment, or a field that means nothing here.
-    Other,
-}
-
-impl<'a> Line<'a> {
-    fn of(line: &'a [u8]) -> Self {
-        match line.first() {
-            None => return Self::Blank,
-            Some(b'{' | b'}' | b'[' | b']' | b'"' | b' ' | b'\t') => return Self::Text(line),
-            Some(_) => {}
-        }
-        let (field, value) = match memchr(b':', &line[..line.len().min(FIELD)]) {
-            Some(colon) => (&line[..colon], &line[colon + 1..]),
-            None => (line, &line[line.len()..]),
-        };
-        let value = value.strip_prefix(b" ").unwrap_or(value);
-        match field {
-            b"data" => Self::Data(value),
-            b"error" => Self::Error(value),
-            b"event" => Self::Event(value),
-            _ => Self::Other,
-        }
-    }
-}
-
-/// An event's name. The longest that matters is far shorter than what fits.
-#[derive(Debug)]
-struct Name {
-    bytes: [u8; 64],
-    length: usize,
-}
-
-impl Name {
-    fn set(&mut self, name: &[u8]) {
-        self.length = name.len().min(self.bytes.len());
-        self.bytes[..self.length].copy_from_slice(&name[..self.length]);
-    }
-
-    fn get(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    const fn clear(&mut self) {
-        self.length = 0;
-    }
-}
-
-impl Default for Name {
-    fn default() -> Self {
-        Self { bytes: [0; 64], length: 0 }
-    }
-}
-
-/// Appends without setting aside more than `max` in all, which a doubling vector would.
-pub(super) fn append(to: &mut Vec<u8>, bytes: &[u8], max: usize) {
-    let needed = to.len() + bytes.len();
-    if needed > to.capacity() {
-        let wanted = (to.capacity() * 2).clamp(MIN_CAPACITY, max.max(MIN_CAPACITY)).max(needed);
-        to.reserve_exact(wanted - to.len());
-    }
-    to.extend_from_slice(bytes);
-}
-
 /// What is kept of an event that is too large: enough for its `type`.
 pub(super) const PREFIX: usize = 1_024;
-/// The longest field name that means anything, its colon and its blank.
-const FIELD: usize = 7;
 const BOM: [u8; 3] = [0xEF, 0xBB, 0xBF];
-/// Most events are smaller, so that one allocation serves a stream.
-const MIN_CAPACITY: usize = 512;

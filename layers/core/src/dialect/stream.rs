@@ -4,9 +4,10 @@ use super::array::{ArrayReader, Item};
 use super::failure::{self, Failure};
 use super::judge::{Judge, Seen};
 use super::notes::Payload;
-use super::presentation::{Lack, error_document, must_answer};
-use super::sse::{Event, SseReader};
-use super::{BodyEnd, Endpoint, open};
+use super::presentation::{Lack, error_document};
+use super::scan::text_in_prefix;
+use super::sse::{Event, Place, SseReader};
+use super::{BodyEnd, Framing, open};
 use crate::StreamEnd;
 use crate::json::{self, JsonErrorKind, Value};
 
@@ -54,7 +55,7 @@ impl Judge {
         self.lack = match stream_end {
             StreamEnd::Truncated if end == BodyEnd::Broken => Some(Lack::Broken),
             StreamEnd::Truncated => Some(Lack::Truncated),
-            StreamEnd::Complete if self.has_grammar() && !self.notes.has_answer() => {
+            StreamEnd::Complete if self.route.grammar().is_some() && !self.notes.has_answer() => {
                 Some(Lack::NoAnswer)
             }
             _ => None,
@@ -71,19 +72,17 @@ impl Judge {
         self.notes.note_failure(failure);
     }
 
-    /// Whether the stream's own grammar is known.
-    fn has_grammar(&self) -> bool {
-        must_answer(self.route.dialect(), self.route.endpoint())
+    /// Whether a clean end here is a good one, although no end marker came. An array has one: its
+    /// closing bracket, without which nobody can read it.
+    pub(super) fn may_end_here(&self) -> bool {
+        self.framing != Framing::JsonArray && self.has_finished()
     }
 
-    /// Whether a clean end here is a good one, although no end marker came.
-    pub(super) fn may_end_here(&self) -> bool {
-        match self.route.dialect() {
-            Some(dialect) if self.route.endpoint() != Endpoint::Other => {
-                self.notes.blind || (dialect.facts().whole)(&self.notes)
-            }
-            _ => true,
-        }
+    /// Whether nothing is missing but perhaps an end marker.
+    fn has_finished(&self) -> bool {
+        self.route
+            .grammar()
+            .is_none_or(|dialect| self.notes.blind || (dialect.facts().whole)(&self.notes))
     }
 
     fn take_event(&mut self, event: Event<'_>) -> Seen {
@@ -92,29 +91,37 @@ impl Judge {
         }
         let name = std::str::from_utf8(event.name).unwrap_or_default();
         let data = event.data.trim_ascii();
+        let is_error = name == "error" || event.place == Place::Error;
         if event.oversized {
+            if is_error || text_in_prefix(data, "type") == Some("error") {
+                return self.fail_unread();
+            }
             return self.take_payload(name, Payload::Oversized(data));
         }
         if data == b"[DONE]" {
             return self.take_payload(name, Payload::Done);
         }
         match json::parse(data) {
-            Ok(value) => {
-                let is_error = event.is_error || name == "error";
-                self.take_value(name, value, is_error)
+            // Text that no SDK reads, unless it is an error.
+            Ok(value) if event.place == Place::Outside && failure::find(value).is_none() => {
+                Seen::Nothing
             }
+            Ok(value) => self.take_value(name, value, is_error),
+            Err(_) if is_error => self.fail_unread(),
             Err(error) if error.kind() == JsonErrorKind::TooDeep => {
                 self.notes.blind = true;
                 self.notes.note_speech();
                 Seen::Content
             }
-            Err(_) if name == "error" => {
-                self.notes.note_failure(Failure::default());
-                Seen::Failed
-            }
             // Noise: the SDKs would stumble over it, but it ends nothing.
             Err(_) => Seen::Nothing,
         }
+    }
+
+    /// An error was reported in a form that cannot be read.
+    fn fail_unread(&mut self) -> Seen {
+        self.notes.note_failure(Failure::default());
+        Seen::Failed
     }
 
     fn take_item(&mut self, item: Item<'_>) -> Seen {
@@ -126,7 +133,7 @@ impl Judge {
             },
             Item::Oversized(prefix) => self.take_payload("", Payload::Oversized(prefix)),
             // A closed array alone is no good end: the finish reason must have come before.
-            Item::End if self.may_end_here() => {
+            Item::End if self.has_finished() => {
                 self.ended = true;
                 Seen::End
             }
@@ -144,10 +151,7 @@ impl Judge {
     }
 
     fn take_payload(&mut self, name: &str, payload: Payload<'_>) -> Seen {
-        let event = match self.route.dialect() {
-            Some(dialect) if self.has_grammar() => dialect.facts().event,
-            _ => open::event,
-        };
+        let event = self.route.grammar().map_or(open::event as _, |dialect| dialect.facts().event);
         let seen = event(name, payload, &mut self.notes);
         self.ended |= seen == Seen::End;
         seen

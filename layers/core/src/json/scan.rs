@@ -193,12 +193,7 @@ fn literal(input: &[u8], at: usize) -> Result<usize, JsonError> {
         Some(b'n') => b"null",
         _ => return Err(JsonErrorKind::Malformed.at(at)),
     };
-    let end = at
-        + word
-            .iter()
-            .zip(rest)
-            .take_while(|(wanted, byte)| wanted == byte)
-            .count();
+    let end = at + word.iter().zip(rest).take_while(|(wanted, byte)| wanted == byte).count();
     match end {
         end if end == at + word.len() => Ok(end),
         end if end == input.len() => Err(JsonErrorKind::Truncated.at(end)),

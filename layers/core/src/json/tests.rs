@@ -19,15 +19,7 @@ fn value(input: &str) -> Value<'_> {
 }
 
 fn space() -> impl Strategy<Value = &'static str> {
-    select(vec![
-        "",
-        "",
-        "",
-        " ",
-        "\n\t",
-        " \r\n",
-        "         \n            ",
-    ])
+    select(vec!["", "", "", " ", "\n\t", " \r\n", "         \n            "])
 }
 
 /// The inside of a string, with runs on both sides of the lengths at which the scanner changes its
@@ -46,16 +38,8 @@ fn quoted() -> impl Strategy<Value = String> {
 }
 
 fn key() -> impl Strategy<Value = String> {
-    let odd = vec![
-        "model",
-        r"mod\u0065l",
-        r"\u006dodel",
-        "other",
-        r"oth\u0065r",
-        "models",
-        "",
-        "Model",
-    ];
+    let odd =
+        vec!["model", r"mod\u0065l", r"\u006dodel", "other", r"oth\u0065r", "models", "", "Model"];
     prop_oneof![select(odd).prop_map(str::to_owned), quoted()]
 }
 
@@ -103,10 +87,8 @@ fn any_value() -> impl Strategy<Value = String> {
     scalar().prop_recursive(4, 40, 5, |inner| {
         let inner = inner.boxed();
         let array = vec((space(), inner.clone(), space()), 0..5).prop_map(|elements| {
-            let elements: Vec<_> = elements
-                .iter()
-                .map(|(a, value, b)| format!("{a}{value}{b}"))
-                .collect();
+            let elements: Vec<_> =
+                elements.iter().map(|(a, value, b)| format!("{a}{value}{b}")).collect();
             format!("[{}]", elements.join(","))
         });
         prop_oneof![array, object_of(inner)]
@@ -150,11 +132,7 @@ fn plain_end_of_string(input: &[u8]) -> Option<usize> {
                 }
                 at += 6;
             }
-            [
-                b'\\',
-                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
-                ..,
-            ] => at += 2,
+            [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => at += 2,
             [b'\\', ..] => return None,
             [_, ..] => at += 1,
             [] => return None,
@@ -177,10 +155,8 @@ fn walk_through(value: Value<'_>) -> usize {
         value.str_is("model"),
         value.get("model"),
     );
-    let members: usize = value
-        .members()
-        .map(|(key, value)| key.as_str().len() + walk_through(value))
-        .sum();
+    let members: usize =
+        value.members().map(|(key, value)| key.as_str().len() + walk_through(value)).sum();
     1 + members + value.elements().map(walk_through).sum::<usize>()
 }
 
@@ -304,10 +280,7 @@ fn one_hundred_and_twenty_eight_levels_are_read_and_one_more_is_not() {
     }
     assert_eq!(kind(&"[".repeat(10_000)), JsonErrorKind::TooDeep);
     assert!(parse(format!("{}{}", "[".repeat(128), "]".repeat(128)).as_bytes()).is_ok());
-    assert_eq!(
-        offset(&format!("{}{{}}{}", "[".repeat(128), "]".repeat(128))),
-        128
-    );
+    assert_eq!(offset(&format!("{}{{}}{}", "[".repeat(128), "]".repeat(128))), 128);
 }
 
 #[test]
@@ -315,10 +288,7 @@ fn every_level_of_the_deepest_document_can_be_gone_into() {
     let document = format!("{}7{}", "{\"a\":[".repeat(64), "]}".repeat(64));
     let mut inner = value(&document);
     for _ in 0..64 {
-        inner = inner
-            .get("a")
-            .and_then(|array| array.elements().next())
-            .unwrap();
+        inner = inner.get("a").and_then(|array| array.elements().next()).unwrap();
     }
     assert_eq!(inner.as_u64(), Some(7));
 }
@@ -332,35 +302,17 @@ fn a_byte_order_mark_is_stepped_over_once() {
 
 #[test]
 fn an_error_says_where_the_document_stops_making_sense() {
-    assert_eq!(
-        (kind("{\"a\" 1}"), offset("{\"a\" 1}")),
-        (JsonErrorKind::Malformed, 5)
-    );
-    assert_eq!(
-        (kind("[1,]"), offset("[1,]")),
-        (JsonErrorKind::Malformed, 3)
-    );
-    assert_eq!(
-        (kind("\"\\u00x0\""), offset("\"\\u00x0\"")),
-        (JsonErrorKind::Malformed, 5)
-    );
+    assert_eq!((kind("{\"a\" 1}"), offset("{\"a\" 1}")), (JsonErrorKind::Malformed, 5));
+    assert_eq!((kind("[1,]"), offset("[1,]")), (JsonErrorKind::Malformed, 3));
+    assert_eq!((kind("\"\\u00x0\""), offset("\"\\u00x0\"")), (JsonErrorKind::Malformed, 5));
     assert_eq!((kind("nul"), offset("nul")), (JsonErrorKind::Truncated, 3));
-    assert_eq!(
-        (kind("nule"), offset("nule")),
-        (JsonErrorKind::Malformed, 3)
-    );
+    assert_eq!((kind("nule"), offset("nule")), (JsonErrorKind::Malformed, 3));
     assert_eq!((kind("01"), offset("01")), (JsonErrorKind::Malformed, 1));
     assert_eq!((kind("1."), offset("1.")), (JsonErrorKind::Truncated, 2));
-    assert_eq!(
-        (kind("{} x"), offset("{} x")),
-        (JsonErrorKind::Malformed, 3)
-    );
+    assert_eq!((kind("{} x"), offset("{} x")), (JsonErrorKind::Malformed, 3));
     assert_eq!((kind(""), offset("")), (JsonErrorKind::Truncated, 0));
     let long = format!("\"{}\\n{}\\q\"", "a".repeat(100), "b".repeat(100));
-    assert_eq!(
-        (kind(&long), offset(&long)),
-        (JsonErrorKind::Malformed, 204)
-    );
+    assert_eq!((kind(&long), offset(&long)), (JsonErrorKind::Malformed, 204));
 }
 
 #[test]
@@ -375,10 +327,7 @@ fn an_error_reads_as_a_sentence() {
 fn a_value_is_skipped_wherever_it_begins() {
     assert_eq!(skip_value(b"xx [1, 2] yy", 2), Ok(9));
     let past: Result<usize, JsonError> = skip_value(b"1", 9);
-    assert_eq!(
-        past.map_err(|error| error.kind()),
-        Err(JsonErrorKind::Truncated)
-    );
+    assert_eq!(past.map_err(|error| error.kind()), Err(JsonErrorKind::Truncated));
 }
 
 #[test]
@@ -390,10 +339,7 @@ fn strings_may_hold_control_characters_and_bytes_that_are_not_utf_8() {
 
 #[test]
 fn only_a_string_with_escapes_is_copied() {
-    assert!(matches!(
-        value("\"plain\"").as_str(),
-        Some(Cow::Borrowed("plain"))
-    ));
+    assert!(matches!(value("\"plain\"").as_str(), Some(Cow::Borrowed("plain"))));
     assert!(matches!(value("\"pl\\u0061in\"").as_str(), Some(Cow::Owned(text)) if text == "plain"));
 }
 
@@ -418,9 +364,6 @@ fn the_last_of_several_equal_keys_counts() {
     let object = value(r#"{"a":1,"\u0061":2,"b":3}"#);
     assert_eq!(object.get("a").and_then(Value::as_u64), Some(2));
     let [b, a] = object.get_many(["b", "a"]);
-    assert_eq!(
-        (b.and_then(Value::as_u64), a.and_then(Value::as_u64)),
-        (Some(3), Some(2))
-    );
+    assert_eq!((b.and_then(Value::as_u64), a.and_then(Value::as_u64)), (Some(3), Some(2)));
     assert_eq!(object.members().count(), 3);
 }

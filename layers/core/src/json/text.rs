@@ -70,11 +70,7 @@ fn after_escapes(mut rest: &[u8]) -> Result<&[u8], Fault> {
             last = at;
         }
         // The byte that the block's last one escapes is no mark of the next block.
-        rest = if last == BLOCK - 1 {
-            after.get(1..).unwrap_or(&[])
-        } else {
-            after
-        };
+        rest = if last == BLOCK - 1 { after.get(1..).unwrap_or(&[]) } else { after };
     }
     after_last_escapes(rest)
 }
@@ -112,11 +108,7 @@ fn check_escape(escape: &[u8]) -> Result<(), Fault> {
 fn escape_fault(escape: &[u8]) -> Fault {
     let legal = match escape {
         [b'u', digits @ ..] => {
-            1 + digits
-                .iter()
-                .take(4)
-                .take_while(|digit| class(**digit) & HEX != 0)
-                .count()
+            1 + digits.iter().take(4).take_while(|digit| class(**digit) & HEX != 0).count()
         }
         _ => 0,
     };
@@ -144,7 +136,7 @@ fn marks_of_word(word: u64) -> u64 {
 #[inline(always)]
 fn marks_of_block(block: &[u8; BLOCK]) -> u64 {
     let (rows, _) = block.as_chunks::<16>();
-    let [a, b, c, d] = rows else { return 0 };
+    let &[a, b, c, d] = rows else { return 0 };
     let hit = |byte: u8, bit: u8| u8::from((byte == b'"') | (byte == b'\\')).wrapping_neg() & bit;
     // A loop over indices: of zipped iterators or `array::from_fn` the compiler makes no vector
     // code here.
@@ -157,11 +149,7 @@ fn marks_of_block(block: &[u8; BLOCK]) -> u64 {
     // first half of each row of 16, the shift its second half.
     let transposed = (lanes as u64) | ((lanes >> 64) as u64) << 1;
     // Many a block of prose holds no mark.
-    if transposed == 0 {
-        0
-    } else {
-        transpose(transposed)
-    }
+    if transposed == 0 { 0 } else { transpose(transposed) }
 }
 
 /// Mirrors the 8 by 8 bits at their diagonal, in squares of one, two and four.

@@ -62,8 +62,7 @@ impl<'a> Value<'a> {
     /// nothing.
     #[inline]
     pub fn str_is(self, wanted: &str) -> bool {
-        self.quoted()
-            .is_some_and(|quoted| unescape::is(quoted, wanted))
+        self.quoted().is_some_and(|quoted| unescape::is(quoted, wanted))
     }
 
     /// The text, if it is a string. Allocates only if the string has an escape or is not UTF-8;
@@ -88,10 +87,7 @@ impl<'a> Value<'a> {
 
     /// The nearest number, if it is one and within the range of an `f64`: `1e400` is not.
     pub fn as_f64(self) -> Option<f64> {
-        self.number()?
-            .parse()
-            .ok()
-            .filter(|number: &f64| number.is_finite())
+        self.number()?.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
     /// The members, if it is an object; else none.
@@ -102,10 +98,7 @@ impl<'a> Value<'a> {
             Kind::Object => self.raw,
             _ => b"{}",
         };
-        Members {
-            raw,
-            walk: Walk::new(raw, 1),
-        }
+        Members { raw, walk: Walk::new(raw, 1) }
     }
 
     /// The elements, if it is an array; else none.
@@ -116,10 +109,7 @@ impl<'a> Value<'a> {
             Kind::Array => self.raw,
             _ => b"[]",
         };
-        Elements {
-            scanner: Scanner::new(raw),
-            at: 1,
-        }
+        Elements { scanner: Scanner::new(raw), at: 1 }
     }
 
     /// The value of a key, if it is an object that has the key; of the last one, if it has several.

@@ -25,20 +25,14 @@ impl Entry {
     #[inline]
     pub(crate) fn key_is(&self, input: &[u8], wanted: &str) -> bool {
         let Range { start, end } = self.key;
-        input
-            .get(start..end)
-            .is_some_and(|key| unescape::is(key, wanted))
+        input.get(start..end).is_some_and(|key| unescape::is(key, wanted))
     }
 }
 
 impl<'a> Walk<'a> {
     /// Begins behind the object's opening brace.
     pub(crate) fn new(input: &'a [u8], at: usize) -> Self {
-        Self {
-            scanner: Scanner::new(input),
-            at,
-            first: true,
-        }
+        Self { scanner: Scanner::new(input), at, first: true }
     }
 
     /// One past what has been read: after the last member, one past the closing brace.
@@ -64,9 +58,6 @@ impl<'a> Walk<'a> {
         // The object itself is open.
         let end = scanner.value(value, 1)?;
         (*at, *first) = (end, false);
-        Ok(Some(Entry {
-            key: key..key_end - 1,
-            value: value..end,
-        }))
+        Ok(Some(Entry { key: key..key_end - 1, value: value..end }))
     }
 }

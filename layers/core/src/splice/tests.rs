@@ -14,9 +14,7 @@ fn joined(body: &Bytes, edits: impl IntoIterator<Item = Edit>) -> String {
 
 fn with(body: &'static str, key: &str, json: &'static str) -> String {
     let body = Bytes::from_static(body.as_bytes());
-    let edit = find(&body, [key])
-        .unwrap()
-        .set(key, Bytes::from_static(json.as_bytes()));
+    let edit = find(&body, [key]).unwrap().set(key, Bytes::from_static(json.as_bytes()));
     joined(&body, edit)
 }
 
@@ -78,14 +76,8 @@ proptest! {
 
 #[test]
 fn only_a_key_at_the_top_counts() {
-    assert_eq!(
-        found(r#"{"a":{"model":1},"b":[{"model":2}],"c":"model"}"#),
-        Found::Absent
-    );
-    assert_eq!(
-        found(r#"{"a":{"model":1},"mod\u0065l" : 22 }"#),
-        Found::Once(32..34)
-    );
+    assert_eq!(found(r#"{"a":{"model":1},"b":[{"model":2}],"c":"model"}"#), Found::Absent);
+    assert_eq!(found(r#"{"a":{"model":1},"mod\u0065l" : 22 }"#), Found::Once(32..34));
     assert_eq!(found(r#"{"model":1,"\u006dodel":1}"#), Found::Repeated);
     assert_eq!(found(r#"{"model":1,"model":1,"model":1}"#), Found::Repeated);
 }
@@ -109,14 +101,8 @@ fn the_rest_of_the_body_is_checked_too() {
 
 #[test]
 fn another_value_than_an_object_is_named() {
-    assert_eq!(
-        find(b" [1]", ["model"]).unwrap_err(),
-        NotAnObject::Other(Kind::Array)
-    );
-    assert_eq!(
-        find(b"[1]", ["model"]).unwrap_err().to_string(),
-        "JSON, but no object: Array"
-    );
+    assert_eq!(find(b" [1]", ["model"]).unwrap_err(), NotAnObject::Other(Kind::Array));
+    assert_eq!(find(b"[1]", ["model"]).unwrap_err().to_string(), "JSON, but no object: Array");
 }
 
 #[test]
@@ -131,10 +117,7 @@ fn two_edits_keep_their_order_where_it_matters() {
     let text = |body: &'static str, keys: [&str; 2]| {
         let body = Bytes::from_static(body.as_bytes());
         let object = find(&body, keys).unwrap();
-        joined(
-            &body,
-            keys.map(|key| object.set(key, Bytes::from_static(b"9")).unwrap()),
-        )
+        joined(&body, keys.map(|key| object.set(key, Bytes::from_static(b"9")).unwrap()))
     };
     assert_eq!(text(r#"{"a":1,"b":2}"#, ["a", "b"]), r#"{"a":9,"b":9}"#);
     assert_eq!(text(r#"{"a":1,"b":2}"#, ["b", "a"]), r#"{"a":9,"b":9}"#);
@@ -147,9 +130,7 @@ fn two_edits_keep_their_order_where_it_matters() {
 fn a_nested_object_is_edited_in_its_place() {
     let body = Bytes::from_static(br#"{"model":"a","reasoning": {"summary":"auto"} }"#);
     let outer = find(&body, ["model", "reasoning"]).unwrap();
-    let [_, Found::Once(span)] = outer.found().clone() else {
-        panic!("reasoning is there once")
-    };
+    let [_, Found::Once(span)] = outer.found().clone() else { panic!("reasoning is there once") };
     let inner = find_within(&body, span, ["effort", "summary"]).unwrap();
     let effort = inner.set("effort", json_string("high")).unwrap();
     let model = outer.set("model", json_string("b")).unwrap();
@@ -158,23 +139,15 @@ fn a_nested_object_is_edited_in_its_place() {
         r#"{"model":"b","reasoning": {"effort":"high","summary":"auto"} }"#
     );
     let summary = inner.set("summary", json_string("none")).unwrap();
-    assert_eq!(
-        joined(&body, [summary]),
-        r#"{"model":"a","reasoning": {"summary":"none"} }"#
-    );
+    assert_eq!(joined(&body, [summary]), r#"{"model":"a","reasoning": {"summary":"none"} }"#);
 }
 
 #[test]
 fn the_pieces_are_the_body_s_own_bytes() {
     let body = Bytes::from(r#"{"model":"a","prompt":"long"}"#.to_owned());
-    let edit = find(&body, ["model"])
-        .unwrap()
-        .set("model", json_string("b"))
-        .unwrap();
+    let edit = find(&body, ["model"]).unwrap().set("model", json_string("b")).unwrap();
     let parts = replace(&body, [edit]).unwrap();
-    let [before, _, after] = parts.as_slice() else {
-        panic!("three pieces")
-    };
+    let [before, _, after] = parts.as_slice() else { panic!("three pieces") };
     assert_eq!(before.as_ptr(), body.as_ptr());
     assert_eq!(after.as_ptr(), body[12..].as_ptr());
     assert_eq!(parts.len(), 3);
@@ -192,21 +165,11 @@ fn edits_that_do_not_fit_are_refused() {
     let object = find(&body, ["a", "b"]).unwrap();
     let edit = |key| object.set(key, Bytes::from_static(b"0")).unwrap();
     assert_eq!(replace(&body, [edit("a"), edit("a")]).unwrap_err(), Misfit);
-    assert_eq!(
-        replace(&body, [edit("a"), edit("a"), edit("b")]).unwrap_err(),
-        Misfit
-    );
-    assert_eq!(
-        replace(&Bytes::from_static(b"{}"), [edit("b")]).unwrap_err(),
-        Misfit
-    );
+    assert_eq!(replace(&body, [edit("a"), edit("a"), edit("b")]).unwrap_err(), Misfit);
+    assert_eq!(replace(&Bytes::from_static(b"{}"), [edit("b")]).unwrap_err(), Misfit);
     assert_eq!(object.set("c", Bytes::new()), None);
-    let Found::Once(span) = object.found()[1].clone() else {
-        panic!("b is there once")
-    };
-    let inner = find_within(&body, span, ["c"])
-        .unwrap()
-        .set("c", Bytes::from_static(b"0"))
-        .unwrap();
+    let Found::Once(span) = object.found()[1].clone() else { panic!("b is there once") };
+    let inner =
+        find_within(&body, span, ["c"]).unwrap().set("c", Bytes::from_static(b"0")).unwrap();
     assert_eq!(replace(&body, [inner, edit("b")]).unwrap_err(), Misfit);
 }

@@ -35,7 +35,9 @@ fn differences(case: &Case, verdict: &Verdict) -> Vec<String> {
 
 fn got(verdict: &Verdict) -> Value {
     let class = match verdict.class().as_str() {
-        class @ ("auth" | "invalid_request" | "not_found" | "too_large") => format!("permanent:{class}"),
+        class @ ("auth" | "invalid_request" | "not_found" | "too_large") => {
+            format!("permanent:{class}")
+        }
         class => class.to_owned(),
     };
     json!({
@@ -62,11 +64,10 @@ fn every_case_of_a_known_dialect_is_judged_as_expected() {
         *judged.entry(case.provider).or_default() += 1;
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(judged.into_iter().collect::<Vec<_>>(), [
-        ("anthropic".to_owned(), 57),
-        ("gemini".to_owned(), 36),
-        ("openai".to_owned(), 100),
-    ]);
+    assert_eq!(
+        judged.into_iter().collect::<Vec<_>>(),
+        [("anthropic".to_owned(), 57), ("gemini".to_owned(), 36), ("openai".to_owned(), 100),]
+    );
 }
 
 /// So that nobody takes a case for passed that was never looked at.
@@ -97,7 +98,13 @@ fn no_cut_changes_a_verdict() {
         let bytes = case.chunks.concat();
         let check = |chunks: &[&[u8]]| {
             let cut = judged(case.judge(Mode::Provider), b"", chunks.iter().copied(), case.end);
-            assert_eq!(cut, whole, "{} cut as {:?}", case.id, chunks.iter().map(|c| c.len()).collect::<Vec<_>>());
+            assert_eq!(
+                cut,
+                whole,
+                "{} cut as {:?}",
+                case.id,
+                chunks.iter().map(|c| c.len()).collect::<Vec<_>>()
+            );
         };
         for at in 0..=bytes.len() {
             let (head, tail) = bytes.split_at(at);

@@ -28,7 +28,9 @@ fn read_all_ways(stream: &[u8]) -> Vec<String> {
 #[test]
 fn elements_come_one_by_one_and_the_bracket_last() {
     assert_eq!(
-        read_all_ways("[{\"a\":[1,{}]}\n,\r\n{\"b\":\"]}\\\"\\\\\"} , {\"\u{fc}\":1}\n]\n".as_bytes()),
+        read_all_ways(
+            "[{\"a\":[1,{}]}\n,\r\n{\"b\":\"]}\\\"\\\\\"} , {\"\u{fc}\":1}\n]\n".as_bytes()
+        ),
         ["{\"a\":[1,{}]}", "{\"b\":\"]}\\\"\\\\\"}", "{\"\u{fc}\":1}", "end"]
     );
     assert_eq!(read_all_ways(b" \xEF\xBB\xBF [ ] {}"), ["end"], "what follows is not read");
@@ -57,7 +59,9 @@ fn what_is_no_array_of_objects_is_not_read() {
 fn an_element_at_the_bound_is_read_and_one_past_it_is_not() {
     let array = |length: usize| format!("[{{\"a\":\"{}\"}},{{}}]", "x".repeat(length - 8));
     let pieces = |text: &str| read(&text.as_bytes().chunks(613).collect::<Vec<_>>());
-    for read in [&|text: &str| read(&[text.as_bytes()]), &pieces] as [&dyn Fn(&str) -> Vec<String>; 2] {
+    for read in
+        [&|text: &str| read(&[text.as_bytes()]), &pieces] as [&dyn Fn(&str) -> Vec<String>; 2]
+    {
         assert_eq!(read(&array(4_096))[0].len(), 4_096);
         for length in [4_097, 5_000, 10_000] {
             let items = read(&array(length));

@@ -63,7 +63,7 @@ fn a_warm_reader_does_not_grow() {
         for chunk in stream.as_bytes().chunks(97) {
             reader.push(chunk, |_| {});
         }
-        assert_eq!(*capacity.get_or_insert(reader.capacity()), reader.capacity());
+        assert_eq!(*capacity.get_or_insert_with(|| reader.capacity()), reader.capacity());
     }
     let mut untouched = SseReader::new(MAX);
     untouched.push(stream.as_bytes(), |_| {});

@@ -1,8 +1,8 @@
 use http::StatusCode;
 
 use crate::Class;
-use crate::dialect::failure::{self, Failure};
 use crate::dialect::Dialect;
+use crate::dialect::failure::{self, Failure};
 use crate::json;
 
 fn read(dialect: Dialect, status: u16, document: &str) -> Failure {
@@ -16,7 +16,10 @@ fn read(dialect: Dialect, status: u16, document: &str) -> Failure {
 fn the_first_place_that_holds_a_code_names_it() {
     for (document, code) in [
         (r#"{"error":{"details":{"error_code":"a"},"code":"b","type":"c"}}"#, "a"),
-        (r#"{"error":{"details":[{"@type":"x/google.rpc.ErrorInfo","reason":"r"}],"code":429,"status":"S"}}"#, "r"),
+        (
+            r#"{"error":{"details":[{"@type":"x/google.rpc.ErrorInfo","reason":"r"}],"code":429,"status":"S"}}"#,
+            "r",
+        ),
         (r#"{"error":{"metadata":{"error_type":"e","limit_source":"l"},"code":402}}"#, "l"),
         (r#"{"error":{"metadata":{"error_type":"e"},"code":402,"type":"t"}}"#, "e"),
         (r#"{"error":{"code":"b","type":"c","status":"d"}}"#, "b"),
@@ -27,7 +30,10 @@ fn the_first_place_that_holds_a_code_names_it() {
         (r#"{"error":{"code":503}}"#, "503"),
         (r#"{"error":{"code":"503","type":null}}"#, "503"),
         (r#"{"code":"Some sentence","error":"text"}"#, "Some sentence"),
-        (r#"{"object":"error","message":"m","type":"BadRequestError","code":400}"#, "BadRequestError"),
+        (
+            r#"{"object":"error","message":"m","type":"BadRequestError","code":400}"#,
+            "BadRequestError",
+        ),
         (r#"{"type":"error","code":null,"message":"m","status":"s"}"#, "s"),
         (r#"{"choices":[{},{"error":{"code":502}}]}"#, "502"),
         (r#"{"type":"response.failed","response":{"error":{"code":"x"}}}"#, "x"),
@@ -78,7 +84,11 @@ fn every_code_of_the_tables_decides() {
             let document = format!(r#"{{"error":{{"type":"{code}"}}}}"#);
             for status in [200, 400, 418, 500] {
                 let wire = StatusCode::from_u16(status).unwrap();
-                assert_eq!(read(*dialect, status, &document).class(wire), *class, "{code} at {status}");
+                assert_eq!(
+                    read(*dialect, status, &document).class(wire),
+                    *class,
+                    "{code} at {status}"
+                );
             }
         }
         for (code, class) in facts.weak {
@@ -93,7 +103,8 @@ fn every_code_of_the_tables_decides() {
 #[test]
 fn a_message_that_is_an_error_document_is_opened() {
     let inner = r#"{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"in\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.RetryInfo\",\"retryDelay\":\"7s\"}]}}"#;
-    let failure = read(Dialect::GEMINI, 429, &format!(r#"{{"error":{{"code":429,"message":"{inner}"}}}}"#));
+    let failure =
+        read(Dialect::GEMINI, 429, &format!(r#"{{"error":{{"code":429,"message":"{inner}"}}}}"#));
     assert_eq!(failure.code.as_deref(), Some("RESOURCE_EXHAUSTED"));
     assert_eq!(failure.hint.unwrap().wait().as_secs(), 7);
     assert_eq!(failure.message.as_deref(), Some("in"));
@@ -103,7 +114,11 @@ fn a_message_that_is_an_error_document_is_opened() {
 
 #[test]
 fn long_texts_are_cut_at_a_character() {
-    let document = format!(r#"{{"error":{{"code":"{}","message":"{}"}}}}"#, "ü".repeat(400), "é".repeat(9_000));
+    let document = format!(
+        r#"{{"error":{{"code":"{}","message":"{}"}}}}"#,
+        "ü".repeat(400),
+        "é".repeat(9_000)
+    );
     let failure = read(Dialect::OPENAI, 500, &document);
     assert_eq!(failure.code.unwrap().len(), 256);
     assert_eq!(failure.message.unwrap().len(), 2_048);

@@ -1,0 +1,342 @@
+//! What the contract tests share: requests, a stack with a recorder in it, and readers of what came out of it.
+
+use std::fmt;
+use std::future::Future;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use backstop::backoff::{Backoff, BackoffBuilder};
+use backstop::classify::{ClassifyBuilder, ClassifyService};
+use backstop::core::BoxError;
+use backstop::testing::ScriptedService;
+use backstop::{
+    AttemptCell, BackoffLayer, CallContext, Class, Error, Exhausted, Jitter, RequestBody, Schedule,
+    Verdict,
+};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::sync::watch;
+use tower::{Layer, Service, ServiceExt};
+use tracing::field::{Field, Visit};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// A small chat request.
+pub(crate) const ASK: &str =
+    r#"{"model":"alias-x","messages":[{"role":"user","content":"hi"}]}"#;
+/// Where requests in OpenAI's dialect go that need no socket.
+pub(crate) const CHAT: &str = "http://provider.test/v1/chat/completions";
+/// The same in Anthropic's.
+pub(crate) const MESSAGES: &str = "http://provider.test/v1/messages";
+/// The same in Gemini's.
+pub(crate) const GENERATE: &str =
+    "http://provider.test/v1beta/models/model-a:generateContent";
+
+/// A POST of `body`, as JSON.
+pub(crate) fn post(url: impl AsRef<str>, body: impl Into<RequestBody>) -> Request<RequestBody> {
+    Request::post(url.as_ref())
+        .header("content-type", "application/json")
+        .body(body.into())
+        .unwrap()
+}
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// A backoff layer whose waits start at `initial` and double up to a minute, without jitter.
+pub(crate) fn doubling(initial: Duration) -> BackoffBuilder {
+    let schedule = Schedule::new(initial, secs(60)).with_jitter(Jitter::None);
+    BackoffLayer::builder().schedule(schedule)
+}
+
+/// `text` as gzip.
+pub(crate) fn gzip(text: impl AsRef<[u8]>) -> Bytes {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(text.as_ref()).unwrap();
+    encoder.finish().unwrap().into()
+}
+
+// === a client on real sockets ===
+
+pub(crate) type Client = hyper_util::client::legacy::Client<HttpConnector, RequestBody>;
+
+/// hyper's pooling client, which repeats nothing by itself.
+pub(crate) fn client() -> Client {
+    hyper_util::client::legacy::Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build_http()
+}
+
+// === the stack ===
+
+/// Backoff over Classify, and between them a recorder in the place of the AttemptLayer.
+#[derive(Clone)]
+pub(crate) struct Rig<S> {
+    pub(crate) stack: Backoff<Recorder<ClassifyService<S>>>,
+    pub(crate) attempts: Attempts,
+}
+
+pub(crate) fn rig<S>(backoff: BackoffBuilder, classify: ClassifyBuilder, service: S) -> Rig<S> {
+    let attempts = Attempts::default();
+    let recorder =
+        Recorder { inner: classify.build().unwrap().layer(service), attempts: attempts.clone() };
+    Rig { stack: backoff.build().unwrap().layer(recorder), attempts }
+}
+
+impl<S, RB> Rig<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<RB>> + Clone,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    RB: Body<Data = Bytes> + Send + Unpin + 'static,
+    RB::Error: Into<BoxError>,
+{
+    /// Sends `request` and reads the answer to its end, well or not.
+    pub(crate) async fn send<B>(&self, request: Request<B>) -> Result<Received<Error>, Error>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        Ok(receive(self.stack.clone().oneshot(request).await?).await)
+    }
+}
+
+/// Writes down what each attempt came to.
+#[derive(Clone)]
+pub(crate) struct Recorder<S> {
+    inner: S,
+    attempts: Attempts,
+}
+
+/// The attempts of a rig, in the order of their ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempts(Arc<watch::Sender<Vec<Attempt>>>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    /// Its number in its call, as a layer below the backoff sees it.
+    pub(crate) number: u32,
+    /// What its call had waited when it began.
+    pub(crate) waited: Duration,
+    pub(crate) verdict: Verdict,
+    /// `None` where no answer came.
+    pub(crate) cell: Option<AttemptCell>,
+}
+
+impl Attempts {
+    pub(crate) fn all(&self) -> Vec<Attempt> {
+        self.0.borrow().clone()
+    }
+
+    pub(crate) fn verdicts(&self) -> Vec<Verdict> {
+        self.all().into_iter().map(|attempt| attempt.verdict).collect()
+    }
+
+    pub(crate) fn classes(&self) -> Vec<Class> {
+        self.verdicts().iter().map(Verdict::class).collect()
+    }
+
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.all().iter().map(|attempt| attempt.number).collect()
+    }
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Vec::new())))
+    }
+}
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl<S, B, RB> Service<Request<B>> for Recorder<S>
+where
+    S: Service<Request<B>, Response = Response<RB>, Error = Error>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<RB>;
+    type Error = Error;
+    type Future = BoxFuture<Result<Response<RB>, Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // A layer that stands alone makes no context for a first attempt.
+        let context = CallContext::of(&request);
+        let (number, waited) =
+            context.map_or((1, Duration::ZERO), |context| (context.attempt(), context.waited()));
+        let attempts = self.attempts.clone();
+        let call = self.inner.call(request);
+        Box::pin(async move {
+            let result = call.await;
+            let (verdict, cell) = match &result {
+                Ok(response) => (Verdict::of(response), AttemptCell::of(response).cloned()),
+                Err(error) => (error.verdict(), None),
+            };
+            if let Some(verdict) = verdict.cloned() {
+                let attempt = Attempt { number, waited, verdict, cell };
+                attempts.0.send_modify(|attempts| attempts.push(attempt));
+            }
+            result
+        })
+    }
+}
+
+// === what came out ===
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Received<E> {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// The data frames, each as it came.
+    pub(crate) frames: Vec<Bytes>,
+    /// What ended it, where it did not end well.
+    pub(crate) error: Option<E>,
+    /// What the classifier left in it.
+    pub(crate) cell: Option<AttemptCell>,
+}
+
+pub(crate) async fn receive<B>(response: Response<B>) -> Received<B::Error>
+where
+    B: Body<Data = Bytes>,
+{
+    let (head, body) = response.into_parts();
+    let mut body = std::pin::pin!(body);
+    let (mut frames, mut error) = (Vec::new(), None);
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => frames.extend(frame.into_data()),
+            Err(failed) => {
+                error = Some(failed);
+                break;
+            }
+        }
+    }
+    let cell = head.extensions.get().cloned();
+    Received { status: head.status, headers: head.headers, frames, error, cell }
+}
+
+impl<E: fmt::Debug> Received<E> {
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.frames.concat().into()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.frames.concat()).unwrap()
+    }
+
+    /// The value of a header, which must be text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.bytes()).unwrap()
+    }
+
+    /// The verdict at the end of the answer.
+    pub(crate) fn last_verdict(&self) -> Verdict {
+        self.cell.as_ref().unwrap().last_verdict().unwrap().clone()
+    }
+}
+
+/// What a call that was given up says.
+pub(crate) fn exhausted<T: fmt::Debug>(result: Result<T, Error>) -> Exhausted {
+    match result {
+        Err(Error::Exhausted(exhausted)) => *exhausted,
+        other => panic!("not exhausted: {other:?}"),
+    }
+}
+
+/// The times between the end of a call of `service` and the start of the next one.
+pub(crate) fn waits(service: &ScriptedService) -> Vec<Duration> {
+    let log = service.log();
+    log.windows(2).map(|pair| pair[1].at - pair[0].ended_at().unwrap()).collect()
+}
+
+// === tracing events ===
+
+/// The tracing events of this thread, from [`listen`] on.
+#[derive(Clone)]
+pub(crate) struct Events(Arc<watch::Sender<Vec<Heard>>>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) level: Level,
+    pub(crate) target: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+/// Listens to tracing events for as long as the guard lives.
+pub(crate) fn listen() -> (Events, DefaultGuard) {
+    let events = Events(Arc::new(watch::Sender::new(Vec::new())));
+    let guard = tracing::subscriber::set_default(events.clone());
+    (events, guard)
+}
+
+impl Events {
+    /// Those of one target.
+    pub(crate) fn of(&self, target: &str) -> Vec<Heard> {
+        self.0.borrow().iter().filter(|heard| heard.target == target).cloned().collect()
+    }
+}
+
+impl Heard {
+    /// A field, as text.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.fields.iter().find(|(key, _)| *key == name)?;
+        Some(value)
+    }
+}
+
+impl Visit for Heard {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.fields.push((field.name(), format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.push((field.name(), value.to_owned()));
+    }
+}
+
+impl Subscriber for Events {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let metadata = event.metadata();
+        let mut heard = Heard {
+            level: *metadata.level(),
+            target: metadata.target().to_owned(),
+            fields: Vec::new(),
+        };
+        event.record(&mut heard);
+        self.0.send_modify(|events| events.push(heard));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
