@@ -1,5 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+/// Every default, why it is what it is, and what to set in its place.
+pub mod defaults {
+    #![doc = include_str!("../docs/defaults.md")]
+}
 #[cfg(feature = "testing")]
 pub mod testing;
 

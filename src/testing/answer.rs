@@ -100,30 +100,18 @@ pub(super) enum Ending {
 impl Answer {
     /// A head with this status, and so far no header and no body. Statuses are not checked.
     pub fn status(status: u16) -> Self {
-        let head = Head {
-            version: "HTTP/1.1",
-            status,
-            headers: Vec::new(),
-        };
-        Self {
-            head: Some(head),
-            ..Self::nothing()
-        }
+        let head = Head { version: "HTTP/1.1", status, headers: Vec::new() };
+        Self { head: Some(head), ..Self::nothing() }
     }
 
     /// A 200 that streams server-sent events: `content-type: text/event-stream`, chunked.
     pub fn sse() -> Self {
-        Self::status(200)
-            .header("content-type", "text/event-stream")
-            .chunked()
+        Self::status(200).header("content-type", "text/event-stream").chunked()
     }
 
     /// These bytes instead of an HTTP head, such as `"220 smtp ready\r\n"`. The connection stays open after them.
     pub fn raw(bytes: impl Into<Bytes>) -> Self {
-        Self::nothing().act(Act::Write {
-            bytes: bytes.into(),
-            event: false,
-        })
+        Self::nothing().act(Act::Write { bytes: bytes.into(), event: false })
     }
 
     /// Not a byte so far. To be followed by [`silence`](Self::silence), [`reset`](Self::reset) or
@@ -149,8 +137,7 @@ impl Answer {
     /// Adds a header, spelled as given. No effect without a head.
     pub fn header(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Self {
         if let Some(head) = &mut self.head {
-            head.headers
-                .push((name.into(), Bytes::copy_from_slice(value.as_ref())));
+            head.headers.push((name.into(), Bytes::copy_from_slice(value.as_ref())));
         }
         self
     }
@@ -230,10 +217,7 @@ impl Answer {
 
     /// Writes bytes of the body.
     pub fn body(self, bytes: impl Into<Bytes>) -> Self {
-        self.act(Act::Write {
-            bytes: bytes.into(),
-            event: false,
-        })
+        self.act(Act::Write { bytes: bytes.into(), event: false })
     }
 
     /// Writes `json` as the body, under `content-type: application/json`.
@@ -257,10 +241,7 @@ impl Answer {
 
     /// Writes bytes that count as one event, whatever they are: for other formats than server-sent events.
     pub fn event_bytes(self, bytes: impl Into<Bytes>) -> Self {
-        self.act(Act::Write {
-            bytes: bytes.into(),
-            event: true,
-        })
+        self.act(Act::Write { bytes: bytes.into(), event: true })
     }
 
     /// Writes a comment, `: …`, as providers send to keep a connection alive. Not an event.
@@ -270,10 +251,7 @@ impl Answer {
 
     /// Writes bytes of the body one by one, one every `every`.
     pub fn trickle(self, bytes: impl Into<Bytes>, every: Duration) -> Self {
-        self.act(Act::Trickle {
-            bytes: bytes.into(),
-            every,
-        })
+        self.act(Act::Trickle { bytes: bytes.into(), every })
     }
 
     /// Waits. What was written before is on the wire.
@@ -309,11 +287,7 @@ impl Answer {
         let cut = match n.checked_sub(1) {
             None => Some(0),
             Some(nth) => {
-                let mut events = self
-                    .acts
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, act)| act.is_event());
+                let mut events = self.acts.iter().enumerate().filter(|(_, act)| act.is_event());
                 events.nth(nth).map(|(index, _)| index + 1)
             }
         };
@@ -329,10 +303,7 @@ impl Answer {
         let acts = self.acts.into_iter().flat_map(|act| {
             let between = act.is_event() && seen;
             seen |= act.is_event();
-            between
-                .then_some(Act::Pause(duration))
-                .into_iter()
-                .chain([act])
+            between.then_some(Act::Pause(duration)).into_iter().chain([act])
         });
         self.acts = acts.collect();
         self
@@ -354,10 +325,7 @@ impl Answer {
     }
 
     fn body_len(&self) -> u64 {
-        self.acts
-            .iter()
-            .map(|act| act.bytes().map_or(0, |bytes| bytes.len() as u64))
-            .sum()
+        self.acts.iter().map(|act| act.bytes().map_or(0, |bytes| bytes.len() as u64)).sum()
     }
 
     fn act(mut self, act: Act) -> Self {

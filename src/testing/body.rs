@@ -108,14 +108,7 @@ impl ScriptedBody {
     }
 
     pub(super) fn from_plan(plan: Plan) -> Self {
-        Self {
-            plan,
-            next: 0,
-            sleep: None,
-            yielded: 0,
-            ended: false,
-            counted: true,
-        }
+        Self { plan, next: 0, sleep: None, yielded: 0, ended: false, counted: true }
     }
 
     pub(super) fn into_plan(mut self) -> Plan {
@@ -158,9 +151,7 @@ impl Body for ScriptedBody {
                 Kind::Data(bytes) => {
                     this.next += 1;
                     this.yielded += bytes.len() as u64;
-                    counts
-                        .bytes
-                        .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    counts.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     return Poll::Ready(Some(Ok(Frame::data(bytes.clone()))));
                 }
                 Kind::End => {
@@ -173,9 +164,8 @@ impl Body for ScriptedBody {
                 }
                 Kind::Forever => return Poll::Pending,
                 Kind::Pause(duration) => {
-                    let sleep = this
-                        .sleep
-                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(*duration)));
+                    let sleep =
+                        this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(*duration)));
                     ready!(sleep.as_mut().poll(cx));
                     this.sleep = None;
                     this.next += 1;
@@ -229,11 +219,7 @@ impl Drop for ScriptedBody {
 
 impl From<Bytes> for ScriptedBody {
     fn from(bytes: Bytes) -> Self {
-        if bytes.is_empty() {
-            Self::empty()
-        } else {
-            Self::full(bytes)
-        }
+        if bytes.is_empty() { Self::empty() } else { Self::full(bytes) }
     }
 }
 

@@ -78,11 +78,7 @@ impl Connection {
 
     /// Serves requests until either side ends the connection.
     pub(super) async fn serve(mut self) {
-        let mut next = match self
-            .shared
-            .script
-            .take_if(|answer| answer.when() == When::OnAccept)
-        {
+        let mut next = match self.shared.script.take_if(|answer| answer.when() == When::OnAccept) {
             Some(answer) => self.speak_first(&answer).await,
             None => Next::Request,
         };
@@ -136,17 +132,15 @@ impl Connection {
     async fn await_request(&mut self) -> Result<(), Next> {
         match (self.shared.idle, self.idle_since) {
             (Idle::Keep, _) | (_, None) => self.read().await,
-            (Idle::CloseAfter(limit), Some(_)) => timeout(limit, self.read())
-                .await
-                .unwrap_or(Err(Next::Close)),
+            (Idle::CloseAfter(limit), Some(_)) => {
+                timeout(limit, self.read()).await.unwrap_or(Err(Next::Close))
+            }
             (Idle::ResetAfter(limit), Some(since)) => {
                 self.read().await?;
                 if since.elapsed() < limit {
                     return Ok(());
                 }
-                self.shared
-                    .state
-                    .send_modify(|state| state.stale_resets += 1);
+                self.shared.state.send_modify(|state| state.stale_resets += 1);
                 Err(Next::Reset)
             }
         }
@@ -172,15 +166,11 @@ impl Connection {
     async fn exchange(&mut self, head: Head) -> Next {
         let (expects_continue, closes) = (head.expects_continue, head.closes);
         let (mut exchange, answer) = Exchange::open(&self.shared, self.number, head);
-        let early = answer
-            .as_ref()
-            .is_some_and(|answer| answer.when() != When::AfterBody);
+        let early = answer.as_ref().is_some_and(|answer| answer.when() != When::AfterBody);
         if !early {
             if expects_continue && !exchange.body.is_done() {
                 let (_, mut writer) = self.stream.split();
-                let go_on = vec![Op::Write(Bytes::from_static(
-                    b"HTTP/1.1 100 Continue\r\n\r\n",
-                ))];
+                let go_on = vec![Op::Write(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n"))];
                 write(&mut writer, go_on, None).await;
             }
             if let Err(next) = self.read_body(&mut exchange.body).await {

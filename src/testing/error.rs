@@ -22,9 +22,7 @@ pub(super) struct Fault(Arc<dyn Fn() -> BoxError + Send + Sync>);
 impl ScriptedError {
     /// An error that displays as `message`.
     pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-        }
+        Self { message: message.into() }
     }
 
     /// The text it was made with.

@@ -47,13 +47,7 @@ impl Exchange {
         connection: usize,
         head: Head,
     ) -> (Self, Option<Answer>) {
-        let Head {
-            method,
-            target,
-            headers,
-            body: decoder,
-            ..
-        } = head;
+        let Head { method, target, headers, body: decoder, .. } = head;
         let (mut index, mut answer) = (0, None);
         // The answer is taken while the log is held, so that the nth line and the nth answer belong together.
         shared.state.send_modify(|state| {
@@ -86,16 +80,7 @@ impl Exchange {
             kept: BytesMut::new(),
             malformed: false,
         };
-        (
-            Self {
-                record: Record {
-                    shared: Arc::clone(shared),
-                    index,
-                },
-                body,
-            },
-            answer,
-        )
+        (Self { record: Record { shared: Arc::clone(shared), index }, body }, answer)
     }
 }
 
@@ -103,10 +88,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.body.log();
         self.record.end(ExchangeEnd::Stopped);
-        self.record
-            .shared
-            .state
-            .send_modify(|state| state.active -= 1);
+        self.record.shared.state.send_modify(|state| state.active -= 1);
     }
 }
 
@@ -146,9 +128,7 @@ impl Record {
     }
 
     fn update(&self, change: impl FnOnce(&mut SeenRequest)) {
-        self.shared
-            .state
-            .send_modify(|state: &mut State| change(&mut state.requests[self.index]));
+        self.shared.state.send_modify(|state: &mut State| change(&mut state.requests[self.index]));
     }
 }
 
@@ -171,12 +151,7 @@ impl RequestBody {
         if self.logged || buf.is_empty() {
             return Ok(());
         }
-        let Self {
-            shared,
-            decoder,
-            kept,
-            ..
-        } = self;
+        let Self { shared, decoder, kept, .. } = self;
         let mut arrived = 0;
         let room = shared.max_body;
         let result = decoder.decode(buf, |data| {
@@ -184,9 +159,7 @@ impl RequestBody {
             let keep = data.len().min(room.saturating_sub(kept.len()));
             kept.extend_from_slice(&data[..keep]);
         });
-        shared
-            .state
-            .send_modify(|state| state.requests[self.index].body_len += arrived);
+        shared.state.send_modify(|state| state.requests[self.index].body_len += arrived);
         self.malformed = result.is_err();
         if self.decoder.is_done() {
             self.log();
@@ -200,13 +173,7 @@ impl RequestBody {
             return;
         }
         self.logged = true;
-        let Self {
-            shared,
-            index,
-            decoder,
-            kept,
-            ..
-        } = self;
+        let Self { shared, index, decoder, kept, .. } = self;
         shared.state.send_modify(|state| {
             let seen = &mut state.requests[*index];
             seen.body = kept.split().freeze();

@@ -71,19 +71,14 @@ impl SeenRequest {
     /// The value of a header, where it is there and is text; the first one of several. `name` in any case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        let (_, value) = self
-            .headers
-            .iter()
-            .find(|(seen, _)| seen.eq_ignore_ascii_case(name))?;
+        let (_, value) = self.headers.iter().find(|(seen, _)| seen.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(value).ok()
     }
 
     /// The target without its query.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.target
-            .split_once('?')
-            .map_or(self.target.as_str(), |(path, _)| path)
+        self.target.split_once('?').map_or(self.target.as_str(), |(path, _)| path)
     }
 
     /// When the exchange ended, however it did; `None` while it goes on.

@@ -99,19 +99,13 @@ impl Outcome {
     /// Sets the body and `content-type: application/json`. No effect on an outcome that is not a response.
     pub fn json(mut self, body: impl Into<ScriptedBody>) -> Self {
         if let Kind::Response(parts, _) = &mut self.kind {
-            parts
-                .headers
-                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         self.body(body)
     }
 
     fn of(kind: Kind) -> Self {
-        Self {
-            kind,
-            after: None,
-            before_body: false,
-        }
+        Self { kind, after: None, before_body: false }
     }
 
     pub(super) fn exhausted(index: usize) -> Self {

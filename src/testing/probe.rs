@@ -134,28 +134,16 @@ impl<S> ReadinessProbe<S> {
     fn with(inner: S, script: Vec<Readiness>, usual: Readiness) -> Self {
         Self {
             inner,
-            slot: Slot {
-                state: State::Idle,
-                probe: Probe(Arc::new(Counts::new(script, usual))),
-            },
+            slot: Slot { state: State::Idle, probe: Probe(Arc::new(Counts::new(script, usual))) },
         }
     }
 }
 
 impl<S: Clone> Clone for ReadinessProbe<S> {
     fn clone(&self) -> Self {
-        let Self {
-            inner,
-            slot: Slot { state: _, probe },
-        } = self;
+        let Self { inner, slot: Slot { state: _, probe } } = self;
         add(&probe.0.clones);
-        Self {
-            inner: inner.clone(),
-            slot: Slot {
-                state: State::Idle,
-                probe: probe.clone(),
-            },
-        }
+        Self { inner: inner.clone(), slot: Slot { state: State::Idle, probe: probe.clone() } }
     }
 }
 
@@ -186,10 +174,7 @@ where
     #[track_caller]
     fn call(&mut self, request: R) -> Self::Future {
         let flight = self.slot.call();
-        ProbeFuture {
-            inner: self.inner.call(request),
-            flight,
-        }
+        ProbeFuture { inner: self.inner.call(request), flight }
     }
 }
 
@@ -266,19 +251,14 @@ where
 
 impl<F> fmt::Debug for ProbeFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeFuture")
-            .field("flight", &self.flight)
-            .finish_non_exhaustive()
+        f.debug_struct("ProbeFuture").field("flight", &self.flight).finish_non_exhaustive()
     }
 }
 
 impl Flight {
     fn start(probe: Probe) -> Self {
         probe.0.flights.up();
-        Self {
-            probe,
-            landed: false,
-        }
+        Self { probe, landed: false }
     }
 
     fn land(&mut self) {

@@ -283,36 +283,14 @@ impl ProviderBuilder {
     /// # Errors
     /// When the address cannot be listened on.
     pub async fn start(self) -> io::Result<ScriptedProvider> {
-        let Self {
-            addr,
-            config:
-                Config {
-                    script,
-                    routes,
-                    function,
-                    idle,
-                    max_body,
-                },
-        } = self;
+        let Self { addr, config: Config { script, routes, function, idle, max_body } } = self;
         let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
         let state = watch::Sender::new(State::default());
-        let shared = Arc::new(Shared {
-            script,
-            routes,
-            function,
-            idle,
-            max_body,
-            state,
-        });
+        let shared = Arc::new(Shared { script, routes, function, idle, max_body, state });
         let (stop, stopped) = oneshot::channel();
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared), stopped));
-        Ok(ScriptedProvider {
-            addr,
-            shared,
-            stop: Some(stop),
-            accepting,
-        })
+        Ok(ScriptedProvider { addr, shared, stop: Some(stop), accepting })
     }
 }
 
@@ -325,16 +303,12 @@ impl Shared {
     }
 
     pub(super) fn ask(&self, seen: &SeenRequest) -> Option<Answer> {
-        self.function
-            .as_ref()
-            .and_then(|Function(choose)| choose(seen))
+        self.function.as_ref().and_then(|Function(choose)| choose(seen))
     }
 
     pub(super) fn scripted(&self, seen: &SeenRequest, exhausted: &mut usize) -> Answer {
-        let fitting = self
-            .routes
-            .iter()
-            .filter(|(prefix, _)| seen.path().starts_with(prefix.as_str()));
+        let fitting =
+            self.routes.iter().filter(|(prefix, _)| seen.path().starts_with(prefix.as_str()));
         let script = fitting
             .max_by_key(|(prefix, _)| prefix.len())
             .map_or(&self.script, |(_, script)| script);
@@ -361,10 +335,7 @@ pub fn unused_addr() -> io::Result<UnusedAddr> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     let addr = socket.local_addr()?;
-    Ok(UnusedAddr {
-        addr,
-        _socket: socket,
-    })
+    Ok(UnusedAddr { addr, _socket: socket })
 }
 
 impl UnusedAddr {

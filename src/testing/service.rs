@@ -159,23 +159,13 @@ impl ScriptedService {
     /// Waits until at least `n` calls were made.
     pub async fn wait_for_calls(&self, n: usize) {
         // The sender lives in `self`, so the channel cannot close under this wait.
-        let _ = self
-            .shared
-            .log
-            .subscribe()
-            .wait_for(|log| log.len() >= n)
-            .await;
+        let _ = self.shared.log.subscribe().wait_for(|log| log.len() >= n).await;
     }
 
     fn of(source: Source) -> Self {
-        let shared = Shared {
-            source,
-            exhausted: AtomicUsize::new(0),
-            log: watch::Sender::new(Vec::new()),
-        };
-        Self {
-            shared: Arc::new(shared),
-        }
+        let shared =
+            Shared { source, exhausted: AtomicUsize::new(0), log: watch::Sender::new(Vec::new()) };
+        Self { shared: Arc::new(shared) }
     }
 }
 
@@ -200,13 +190,7 @@ where
         } else {
             Some(body)
         };
-        ScriptedFuture {
-            body,
-            collected: BytesMut::new(),
-            outcome,
-            sleep: None,
-            entry,
-        }
+        ScriptedFuture { body, collected: BytesMut::new(), outcome, sleep: None, entry }
     }
 }
 
@@ -266,17 +250,14 @@ where
         let entry = &*this.entry;
         let outcome = this.outcome.get_or_insert_with(|| entry.choose());
         if let Some(delay) = outcome.after {
-            let sleep = this
-                .sleep
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
+            let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
             ready!(sleep.as_mut().poll(cx));
             outcome.after = None;
         }
         let result = match &outcome.kind {
-            Kind::Response(parts, plan) => Ok(Response::from_parts(
-                (**parts).clone(),
-                ScriptedBody::from_plan(plan.clone()),
-            )),
+            Kind::Response(parts, plan) => {
+                Ok(Response::from_parts((**parts).clone(), ScriptedBody::from_plan(plan.clone())))
+            }
             Kind::Error(fault) => Err(fault.make()),
             Kind::Never => return Poll::Pending,
         };
@@ -287,9 +268,7 @@ where
 
 impl<B> fmt::Debug for ScriptedFuture<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScriptedFuture")
-            .field("outcome", &self.outcome)
-            .finish_non_exhaustive()
+        f.debug_struct("ScriptedFuture").field("outcome", &self.outcome).finish_non_exhaustive()
     }
 }
 

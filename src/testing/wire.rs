@@ -58,9 +58,7 @@ impl Head {
     fn parse(head: &Bytes) -> Result<Self, Malformed> {
         let mut lines = split_lines(head);
         let line = lines.next().ok_or(Malformed)?;
-        let line = std::str::from_utf8(&line)
-            .map_err(|_| Malformed)?
-            .to_owned();
+        let line = std::str::from_utf8(&line).map_err(|_| Malformed)?.to_owned();
         let mut words = line.split(' ');
         let (Some(method), Some(target), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
@@ -72,9 +70,7 @@ impl Head {
             "HTTP/1.0" => true,
             _ => return Err(Malformed),
         };
-        let headers = lines
-            .map(|line| header(&line))
-            .collect::<Result<Vec<_>, _>>()?;
+        let headers = lines.map(|line| header(&line)).collect::<Result<Vec<_>, _>>()?;
         let has = |wanted: &str, token: &str| {
             headers.iter().any(|(name, value)| {
                 name.eq_ignore_ascii_case(wanted)
@@ -100,24 +96,17 @@ impl Head {
 }
 
 fn header(line: &Bytes) -> Result<(String, Bytes), Malformed> {
-    let colon = line
-        .iter()
-        .position(|byte| *byte == b':')
-        .ok_or(Malformed)?;
+    let colon = line.iter().position(|byte| *byte == b':').ok_or(Malformed)?;
     let name = std::str::from_utf8(&line[..colon]).map_err(|_| Malformed)?;
     if name.is_empty() || name.contains([' ', '\t']) {
         return Err(Malformed);
     }
-    Ok((
-        name.to_owned(),
-        line.slice_ref(line[colon + 1..].trim_ascii()),
-    ))
+    Ok((name.to_owned(), line.slice_ref(line[colon + 1..].trim_ascii())))
 }
 
 fn content_length(headers: &[(String, Bytes)]) -> Result<u64, Malformed> {
-    let Some((_, value)) = headers
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+    let Some((_, value)) =
+        headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
     else {
         return Ok(0);
     };
@@ -148,11 +137,8 @@ impl BodyDecoder {
                     data(buf.split_to(len).freeze());
                     *left -= len as u64;
                     if *left == 0 {
-                        *self = if let Self::Length(_) = self {
-                            Self::Done
-                        } else {
-                            Self::ChunkEnd
-                        };
+                        *self =
+                            if let Self::Length(_) = self { Self::Done } else { Self::ChunkEnd };
                     }
                 }
                 Self::ChunkSize => {
@@ -188,11 +174,7 @@ impl BodyDecoder {
     }
 
     fn of_length(length: u64) -> Self {
-        if length == 0 {
-            Self::Done
-        } else {
-            Self::Length(length)
-        }
+        if length == 0 { Self::Done } else { Self::Length(length) }
     }
 }
 
@@ -207,11 +189,7 @@ fn number(digits: &[u8], radix: u32) -> Result<u64, Malformed> {
 /// The next line of a chunked body's framing, without its line break.
 fn take_line(buf: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
     let Some(end) = find(buf, b"\r\n") else {
-        return if buf.len() > MAX_FRAMING_LINE {
-            Err(Malformed)
-        } else {
-            Ok(None)
-        };
+        return if buf.len() > MAX_FRAMING_LINE { Err(Malformed) } else { Ok(None) };
     };
     let line = buf.split_to(end).freeze();
     buf.advance(2);
@@ -231,9 +209,7 @@ fn split_lines(head: &Bytes) -> impl Iterator<Item = Bytes> {
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack
-        .windows(needle.len())
-        .position(|window| window == needle)
+    haystack.windows(needle.len()).position(|window| window == needle)
 }
 
 /// A chunk's size line and a trailer are short; a longer line is something else.
@@ -252,14 +228,8 @@ mod tests {
         }
         let mut buf = BytesMut::from(&whole[..]);
         let head = Head::take(&mut buf).unwrap().unwrap();
-        assert_eq!(
-            (head.method.as_str(), head.target.as_str()),
-            ("POST", "/v1/x?y=1")
-        );
-        assert_eq!(
-            head.headers[1],
-            ("X-Odd".to_owned(), Bytes::from("two words"))
-        );
+        assert_eq!((head.method.as_str(), head.target.as_str()), ("POST", "/v1/x?y=1"));
+        assert_eq!(head.headers[1], ("X-Odd".to_owned(), Bytes::from("two words")));
         assert_eq!(head.body, BodyDecoder::Length(3));
         assert_eq!(&buf[..], b"abc");
     }
@@ -270,13 +240,9 @@ mod tests {
         for cut in 0..whole.len() {
             let (mut decoder, mut out) = (BodyDecoder::ChunkSize, Vec::new());
             let mut buf = BytesMut::from(&whole[..cut]);
-            decoder
-                .decode(&mut buf, |data| out.extend_from_slice(&data))
-                .unwrap();
+            decoder.decode(&mut buf, |data| out.extend_from_slice(&data)).unwrap();
             buf.extend_from_slice(&whole[cut..]);
-            decoder
-                .decode(&mut buf, |data| out.extend_from_slice(&data))
-                .unwrap();
+            decoder.decode(&mut buf, |data| out.extend_from_slice(&data)).unwrap();
             assert!(decoder.is_done());
             assert_eq!(out, b"hello 0123456789");
             assert_eq!(&buf[..], b"NEXT");
@@ -285,15 +251,10 @@ mod tests {
 
     #[test]
     fn garbage_is_malformed() {
-        for garbage in [
-            "PRI * HTTP/2.0\r\n\r\n",
-            "hello\r\n\r\n",
-            "GET / HTTP/1.1\r\nno colon\r\n\r\n",
-        ] {
-            assert_eq!(
-                Head::take(&mut BytesMut::from(garbage)).unwrap_err(),
-                Malformed
-            );
+        for garbage in
+            ["PRI * HTTP/2.0\r\n\r\n", "hello\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n"]
+        {
+            assert_eq!(Head::take(&mut BytesMut::from(garbage)).unwrap_err(), Malformed);
         }
         let size = &mut BytesMut::from("xyz\r\n");
         assert_eq!(BodyDecoder::ChunkSize.decode(size, |_| ()), Err(Malformed));

@@ -4,10 +4,16 @@
     reason = "clippy's allowance for tests does not reach the helpers of an integration test"
 )]
 
+mod allocations;
 mod bugs;
 mod commitment;
+mod connections;
 mod defaults;
+mod documents;
+mod properties;
+mod readiness;
 mod rig;
-mod smoke;
 mod support;
 mod testing_kit;
+mod timeouts;
+mod waits;

@@ -10,9 +10,7 @@ use std::pin::pin;
 
 use backstop::backoff::Backoff;
 use backstop::classify::ClassifyService;
-use backstop::testing::{
-    Outcome, Probe, Readiness, ReadinessProbe, Script, ScriptedService,
-};
+use backstop::testing::{Outcome, Probe, Readiness, ReadinessProbe, Script, ScriptedService};
 use backstop::{BackoffLayer, ClassifyLayer};
 use tower::{Layer, Service, ServiceExt};
 
@@ -22,9 +20,7 @@ type Watched = ReadinessProbe<ScriptedService>;
 
 /// Two failures, then a good answer, again and again: three attempts show what one would hide.
 fn third_time_lucky() -> ScriptedService {
-    ScriptedService::from_fn(|seen| {
-        if seen.index % 3 == 2 { good() } else { Outcome::status(503) }
-    })
+    ScriptedService::from_fn(|seen| if seen.index % 3 == 2 { good() } else { Outcome::status(503) })
 }
 
 fn good() -> Outcome {

@@ -1,10 +1,11 @@
 //! What the contract tests share: requests, a stack with a recorder in it, and readers of what came out of it.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,19 +26,16 @@ use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 use tower::{Layer, Service, ServiceExt};
 use tracing::field::{Field, Visit};
-use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// A small chat request.
-pub(crate) const ASK: &str =
-    r#"{"model":"alias-x","messages":[{"role":"user","content":"hi"}]}"#;
+pub(crate) const ASK: &str = r#"{"model":"alias-x","messages":[{"role":"user","content":"hi"}]}"#;
 /// Where requests in OpenAI's dialect go that need no socket.
 pub(crate) const CHAT: &str = "http://provider.test/v1/chat/completions";
 /// The same in Anthropic's.
 pub(crate) const MESSAGES: &str = "http://provider.test/v1/messages";
 /// The same in Gemini's.
-pub(crate) const GENERATE: &str =
-    "http://provider.test/v1beta/models/model-a:generateContent";
+pub(crate) const GENERATE: &str = "http://provider.test/v1beta/models/model-a:generateContent";
 
 /// A POST of `body`, as JSON.
 pub(crate) fn post(url: impl AsRef<str>, body: impl Into<RequestBody>) -> Request<RequestBody> {
@@ -74,7 +72,9 @@ pub(crate) type Client = hyper_util::client::legacy::Client<HttpConnector, Reque
 
 /// hyper's pooling client, which repeats nothing by itself.
 pub(crate) fn client() -> Client {
-    hyper_util::client::legacy::Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build_http()
+    hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .retry_canceled_requests(false)
+        .build_http()
 }
 
 // === the stack ===
@@ -129,8 +129,6 @@ pub(crate) struct Attempt {
     /// What its call had waited when it began.
     pub(crate) waited: Duration,
     pub(crate) verdict: Verdict,
-    /// `None` where no answer came.
-    pub(crate) cell: Option<AttemptCell>,
 }
 
 impl Attempts {
@@ -181,12 +179,12 @@ where
         let call = self.inner.call(request);
         Box::pin(async move {
             let result = call.await;
-            let (verdict, cell) = match &result {
-                Ok(response) => (Verdict::of(response), AttemptCell::of(response).cloned()),
-                Err(error) => (error.verdict(), None),
+            let verdict = match &result {
+                Ok(response) => Verdict::of(response),
+                Err(error) => error.verdict(),
             };
             if let Some(verdict) = verdict.cloned() {
-                let attempt = Attempt { number, waited, verdict, cell };
+                let attempt = Attempt { number, waited, verdict };
                 attempts.0.send_modify(|attempts| attempts.push(attempt));
             }
             result
@@ -269,9 +267,12 @@ pub(crate) fn waits(service: &ScriptedService) -> Vec<Duration> {
 
 // === tracing events ===
 
-/// The tracing events of this thread, from [`listen`] on.
-#[derive(Clone)]
-pub(crate) struct Events(Arc<watch::Sender<Vec<Heard>>>);
+/// The tracing events of this thread, from [`listen`] on and for as long as this lives.
+///
+/// One subscriber serves the process, and each thread hears its own. Subscribers of single threads
+/// would lose events: tracing caches what a call site was told by the thread that came first.
+#[must_use]
+pub(crate) struct Events(());
 
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
@@ -280,17 +281,30 @@ pub(crate) struct Heard {
     fields: Vec<(&'static str, String)>,
 }
 
-/// Listens to tracing events for as long as the guard lives.
-pub(crate) fn listen() -> (Events, DefaultGuard) {
-    let events = Events(Arc::new(watch::Sender::new(Vec::new())));
-    let guard = tracing::subscriber::set_default(events.clone());
-    (events, guard)
+thread_local! {
+    static HEARD: RefCell<Option<Vec<Heard>>> = const { RefCell::new(None) };
+}
+
+/// Listens to this thread's tracing events. Tests with a runtime of one thread, as is usual, run on it.
+pub(crate) fn listen() -> Events {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| tracing::subscriber::set_global_default(PerThread).unwrap());
+    HEARD.set(Some(Vec::new()));
+    Events(())
 }
 
 impl Events {
     /// Those of one target.
     pub(crate) fn of(&self, target: &str) -> Vec<Heard> {
-        self.0.borrow().iter().filter(|heard| heard.target == target).cloned().collect()
+        HEARD.with_borrow(|heard| {
+            heard.iter().flatten().filter(|heard| heard.target == target).cloned().collect()
+        })
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        HEARD.set(None);
     }
 }
 
@@ -312,9 +326,11 @@ impl Visit for Heard {
     }
 }
 
-impl Subscriber for Events {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+struct PerThread;
+
+impl Subscriber for PerThread {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("backstop")
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -327,13 +343,10 @@ impl Subscriber for Events {
 
     fn event(&self, event: &Event<'_>) {
         let metadata = event.metadata();
-        let mut heard = Heard {
-            level: *metadata.level(),
-            target: metadata.target().to_owned(),
-            fields: Vec::new(),
-        };
+        let (level, target) = (*metadata.level(), metadata.target().to_owned());
+        let mut heard = Heard { level, target, fields: Vec::new() };
         event.record(&mut heard);
-        self.0.send_modify(|events| events.push(heard));
+        HEARD.with_borrow_mut(|all| all.iter_mut().for_each(|all| all.push(heard.clone())));
     }
 
     fn enter(&self, _: &span::Id) {}

@@ -72,9 +72,7 @@ impl<S> Call<S> {
     ) -> Self {
         let own = own(&config, &mut head);
         let is_kept = match &own {
-            Some(own) => {
-                !own.bounds.allow_no_retry() || own.on_exhausted == OnExhausted::Error
-            }
+            Some(own) => !own.bounds.allow_no_retry() || own.on_exhausted == OnExhausted::Error,
             None => config.keeps_head,
         };
         Self {
@@ -85,9 +83,8 @@ impl<S> Call<S> {
             body: RequestBody::empty(),
             deadline: own.as_ref().and_then(|own| own.bounds.deadline),
             own,
-            failed: unready.map(|unready| {
-                Box::new(Failed { unready: Some(unready), ..Failed::default() })
-            }),
+            failed: unready
+                .map(|unready| Box::new(Failed { unready: Some(unready), ..Failed::default() })),
         }
     }
 
@@ -112,7 +109,6 @@ impl<S> Call<S> {
             None => Ok(()),
         }
     }
-
 
     /// Gives up what the service was polled ready for, while a slow caller sends its body: others
     /// can use the place.
@@ -344,7 +340,9 @@ where
             return hand_back(result);
         };
         let exhausted = Exhausted::new(&head.uri, guard, verdict)
-            .with_label(labels(head).and_then(|labels| labels.node.as_deref().or(labels.run.as_deref())))
+            .with_label(
+                labels(head).and_then(|labels| labels.node.as_deref().or(labels.run.as_deref())),
+            )
             .with_retries(retries.count(), retries.waited())
             .with_disabled(self.bounds().guards.disabled())
             .with_source(result.err().map(Into::into));

@@ -3,7 +3,8 @@ use std::time::{Duration, SystemTime};
 
 use backstop_core::error::ConfigError;
 use backstop_core::{
-    Action, ActionTable, Bounds, Class, Guards, Jitter, Limit, OnExhausted, Schedule, Seed, WallClock,
+    Action, ActionTable, Bounds, Class, Guards, Jitter, Limit, OnExhausted, Schedule, Seed,
+    WallClock,
 };
 use tokio::time::Instant;
 

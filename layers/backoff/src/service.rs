@@ -2,8 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use backstop_core::error::{BoxError, Error};
 use backstop_core::RequestBody;
+use backstop_core::error::{BoxError, Error};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;

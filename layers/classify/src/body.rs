@@ -188,7 +188,8 @@ where
 
     fn size_hint(&self) -> SizeHint {
         if let Some(substitute) = self.substitute() {
-            let left = if matches!(self.rest, Rest::Replaced) { 0 } else { substitute.body().len() };
+            let left =
+                if matches!(self.rest, Rest::Replaced) { 0 } else { substitute.body().len() };
             return SizeHint::with_exact(left as u64);
         }
         match &self.rest {

@@ -205,7 +205,10 @@ mod tests {
     #[test]
     fn the_first_opinion_wins_with_or_else() {
         assert_eq!(judge(&never.or_else(always(Class::Auth))), Some(Class::Auth));
-        assert_eq!(judge(&always(Class::Timeout).or_else(always(Class::Auth))), Some(Class::Timeout));
+        assert_eq!(
+            judge(&always(Class::Timeout).or_else(always(Class::Auth))),
+            Some(Class::Timeout)
+        );
         assert_eq!(judge(&never.or_else(never)), None);
     }
 

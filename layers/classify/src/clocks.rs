@@ -172,14 +172,12 @@ impl Clocks {
         let (own, other) = match *phase {
             Phase::Head => (after(*started, timeouts.head, TimedOut::Head), None),
             Phase::Body { last_byte } | Phase::Over { last_byte } => (idle(last_byte), None),
-            Phase::Preamble { last_byte } => (
-                idle(last_byte),
-                after(*started, timeouts.first_content, TimedOut::FirstContent),
-            ),
-            Phase::Content { last_byte, last_content } => (
-                idle(last_byte),
-                after(last_content, timeouts.idle_content, TimedOut::IdleContent),
-            ),
+            Phase::Preamble { last_byte } => {
+                (idle(last_byte), after(*started, timeouts.first_content, TimedOut::FirstContent))
+            }
+            Phase::Content { last_byte, last_content } => {
+                (idle(last_byte), after(last_content, timeouts.idle_content, TimedOut::IdleContent))
+            }
         };
         let whole = match phase {
             // What comes after a whole answer cannot make it late.
@@ -271,11 +269,19 @@ mod tests {
         assert_eq!(clocks.due(), Some((t0 + secs(20), TimedOut::FirstContent)), "keep-alives");
         clocks.content_came(t0 + secs(18));
         clocks.bytes_came(t0 + secs(22));
-        assert_eq!(clocks.due(), Some((t0 + secs(25), TimedOut::IdleContent)), "not by keep-alives");
+        assert_eq!(
+            clocks.due(),
+            Some((t0 + secs(25), TimedOut::IdleContent)),
+            "not by keep-alives"
+        );
         clocks.content_came(t0 + secs(97));
         assert_eq!(clocks.due(), Some((t0 + secs(100), TimedOut::Attempt)));
         clocks.end_came(t0 + secs(98));
-        assert_eq!(clocks.due(), Some((t0 + secs(103), TimedOut::Idle)), "a whole answer is not late");
+        assert_eq!(
+            clocks.due(),
+            Some((t0 + secs(103), TimedOut::Idle)),
+            "a whole answer is not late"
+        );
     }
 
     #[tokio::test(start_paused = true)]

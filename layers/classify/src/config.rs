@@ -79,7 +79,8 @@ impl ClassifyBuilder {
 
     /// Decides *whether* an attempt failed from transport, status and the grammar of the answer
     /// alone, never from the text or code of an error: every failure is `transient`, but for
-    /// statuses that mean a configuration fault (401, 403, 404, 405). Document B's rule.
+    /// statuses that mean a configuration fault (401, 403, 404, 405), which are `invalid_request`.
+    /// Document B's rule.
     ///
     /// Default: the dialects' own codes decide.
     pub fn agnostic(mut self) -> Self {
@@ -141,7 +142,11 @@ impl ClassifyBuilder {
     pub fn build(self) -> Result<ClassifyLayer, ConfigError> {
         self.config.timeouts.check()?;
         if self.config.hold_limit == Some(0) {
-            return Err(ConfigError::new("hold_limit", "is zero", "use hold = headers to hold nothing"));
+            return Err(ConfigError::new(
+                "hold_limit",
+                "is zero",
+                "use hold = headers to hold nothing",
+            ));
         }
         Ok(self.into_layer_unchecked())
     }

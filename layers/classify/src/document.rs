@@ -53,8 +53,8 @@ impl Document {
     }
 
     /// The bytes are over: one whose coding lacks its end can be read by nobody.
-    pub(crate) fn end(&mut self, is_empty: bool) {
-        if !is_empty && !self.is_corrupt {
+    pub(crate) fn end(&mut self, len: u64) {
+        if len > 0 && !self.is_corrupt {
             self.is_corrupt = self.decoder.finish().is_err();
         }
     }

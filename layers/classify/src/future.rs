@@ -79,9 +79,8 @@ impl Attempt {
     /// its first poll never reads the time.
     fn clocks(&mut self) -> &mut Clocks {
         let Self { config, deadline, clocks, .. } = self;
-        clocks.get_or_insert_with(|| {
-            Clocks::new(config.timeouts.clone(), *deadline, Instant::now())
-        })
+        clocks
+            .get_or_insert_with(|| Clocks::new(config.timeouts.clone(), *deadline, Instant::now()))
     }
 
     /// The built-in judge of an answer with this head.
@@ -116,9 +115,7 @@ impl Attempt {
 
     pub(crate) fn take_clocks(&mut self, now: Instant) -> Clocks {
         let Self { config, deadline, clocks, .. } = self;
-        clocks
-            .take()
-            .unwrap_or_else(|| Clocks::new(config.timeouts.clone(), *deadline, now))
+        clocks.take().unwrap_or_else(|| Clocks::new(config.timeouts.clone(), *deadline, now))
     }
 
     /// What the user's own classifier makes of an attempt without an answer.

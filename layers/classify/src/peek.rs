@@ -91,7 +91,13 @@ where
         let reading = if is_stream {
             let judge = attempt.judge(&head, now);
             let mode = attempt.config.mode;
-            Reading::Stream(Box::new(Watch::stream(judge, decoder, mode, clocks, Some(cell.clone()))))
+            Reading::Stream(Box::new(Watch::stream(
+                judge,
+                decoder,
+                mode,
+                clocks,
+                Some(cell.clone()),
+            )))
         } else {
             Reading::Document(Document::new(decoder, clocks, Some(cell.clone())))
         };
@@ -159,10 +165,12 @@ where
                         Reading::Document(document) => &document.clocks,
                         Reading::Stream(watch) => &watch.clocks,
                     };
-                    return clocks.poll_due_or(self.head_must_do_by, timer, cx).map(|due| match due {
-                        Some(timeout) => Settled::TimedOut(timeout),
-                        None => Settled::Head,
-                    });
+                    return clocks.poll_due_or(self.head_must_do_by, timer, cx).map(
+                        |due| match due {
+                            Some(timeout) => Settled::TimedOut(timeout),
+                            None => Settled::Head,
+                        },
+                    );
                 }
             }
         }
@@ -298,7 +306,7 @@ impl Held<'_> {
     ) -> Judged<RB> {
         let Self { mut document, held, head } = self;
         if matches!(settled, Settled::Eof) {
-            document.end(held.len() == 0);
+            document.end(held.len());
         }
         let mut judge = attempt.judge(head, Instant::now());
         let mut finish = |end| {

@@ -38,7 +38,10 @@ impl ClassifyResponse for ByVerdict {
     type FailureClass = Class;
     type ClassifyEos = VerdictAtEnd;
 
-    fn classify_response<B>(self, response: &Response<B>) -> ClassifiedResponse<Class, VerdictAtEnd> {
+    fn classify_response<B>(
+        self,
+        response: &Response<B>,
+    ) -> ClassifiedResponse<Class, VerdictAtEnd> {
         let Some(cell) = AttemptCell::of(response) else {
             let now = || std::time::SystemTime::UNIX_EPOCH;
             let verdict = Verdict::of_head(response.status(), response.headers(), now);

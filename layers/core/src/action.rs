@@ -103,7 +103,9 @@ impl Default for ActionTable {
 impl fmt::Debug for ActionTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
-            .entries(Class::ALL.iter().filter(|c| c.is_failure()).map(|c| (c.as_str(), self.of(*c))))
+            .entries(
+                Class::ALL.iter().filter(|c| c.is_failure()).map(|c| (c.as_str(), self.of(*c))),
+            )
             .finish()
     }
 }

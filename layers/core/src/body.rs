@@ -368,8 +368,9 @@ mod tests {
     fn one_frame_is_taken_without_a_copy() {
         let data = Bytes::from_static(b"{\"model\":\"m\"}");
         let body = collect(&["{\"model\":\"m\"}"], 100).unwrap();
+        let clone = body.clone();
         assert_eq!(body.to_bytes().as_ptr(), data.as_ptr());
-        assert_eq!(body.clone().to_bytes().as_ptr(), data.as_ptr());
+        assert_eq!(clone.to_bytes().as_ptr(), data.as_ptr());
     }
 
     #[test]

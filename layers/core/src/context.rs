@@ -255,11 +255,7 @@ struct Inner {
 impl CallContext {
     /// The context of a call that began at `started`, if that is known.
     #[must_use]
-    pub fn new(
-        options: CallOptions,
-        started: Option<Instant>,
-        deadline: Option<Instant>,
-    ) -> Self {
+    pub fn new(options: CallOptions, started: Option<Instant>, deadline: Option<Instant>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 options,
@@ -289,7 +285,6 @@ impl CallContext {
     }
 
     /// What the call wants otherwise than the layers are set.
-    #[must_use]
     pub fn options(&self) -> &CallOptions {
         &self.inner.options
     }

@@ -38,7 +38,9 @@ pub enum Error {
         reason: Cow<'static, str>,
     },
     /// The request body is larger than `body_limit`: nothing was sent (the caller's fault).
-    #[error("the request body is larger than the limit of {limit} bytes; nothing was sent. Raise body_limit to allow it")]
+    #[error(
+        "the request body is larger than the limit of {limit} bytes; nothing was sent. Raise body_limit to allow it"
+    )]
     #[non_exhaustive]
     TooLarge {
         /// The limit, in bytes.
@@ -170,6 +172,7 @@ impl StdError for AttemptError {
 /// sources.
 #[derive(Debug, thiserror::Error)]
 #[error("not processed by the server: {0}")]
+#[expect(clippy::exhaustive_structs, reason = "a mark around an error, and nothing else")]
 pub struct Unprocessed(#[source] pub BoxError);
 
 /// A setting that makes no sense; found when a layer is built, never at the first call.

@@ -149,8 +149,19 @@ mod tests {
     #[test]
     fn past_zero_negative_and_endless_values_are_no_hint() {
         for value in [
-            "0", "-1", "-0", "0.0", "nan", "inf", "-inf", "1e999", "soon", "", "+",
-            "Wed, 31 Dec 2025 23:59:00 GMT", "Thu, 01 Jan 2026 00:00:00 GMT",
+            "0",
+            "-1",
+            "-0",
+            "0.0",
+            "nan",
+            "inf",
+            "-inf",
+            "1e999",
+            "soon",
+            "",
+            "+",
+            "Wed, 31 Dec 2025 23:59:00 GMT",
+            "Thu, 01 Jan 2026 00:00:00 GMT",
             "Wed, 99 Foo 2025 23:59:00 GMT",
         ] {
             assert_eq!(hint(&[("retry-after", value)]), None, "{value:?}");

@@ -47,7 +47,11 @@ impl Limit<u32> {
         match value {
             -1 => Ok(Self::Unlimited),
             _ => u32::try_from(value).map(Self::Finite).map_err(|_| {
-                ConfigError::new(key, format!("{value} is no count"), "use 0 or more, or -1 for no limit")
+                ConfigError::new(
+                    key,
+                    format!("{value} is no count"),
+                    "use 0 or more, or -1 for no limit",
+                )
             }),
         }
     }

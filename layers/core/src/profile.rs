@@ -176,7 +176,12 @@ impl Chain {
             if ours != theirs {
                 return Err(ConfigError::new(
                     "agents",
-                    format!("{:?} speaks {}, the primary {}", profile.id(), ours.name(), theirs.name()),
+                    format!(
+                        "{:?} speaks {}, the primary {}",
+                        profile.id(),
+                        ours.name(),
+                        theirs.name()
+                    ),
                     "use profiles of one dialect; bodies are not translated",
                 ));
             }

@@ -60,7 +60,11 @@ impl Schedule {
     pub fn check(&self) -> Result<(), ConfigError> {
         let Self { initial, max, factor, jitter } = self;
         if initial.is_zero() {
-            return Err(ConfigError::new("initial", "is zero", "a retry without a wait is a hot loop"));
+            return Err(ConfigError::new(
+                "initial",
+                "is zero",
+                "a retry without a wait is a hot loop",
+            ));
         }
         if initial > max {
             let problem = format!("{initial:?} is above max ({max:?})");
@@ -147,7 +151,8 @@ impl Schedule {
                 half.saturating_add(part(nominal - half, draw))
             }
             Jitter::Decorrelated => {
-                let span = previous.max(self.initial).saturating_mul(3).saturating_sub(self.initial);
+                let span =
+                    previous.max(self.initial).saturating_mul(3).saturating_sub(self.initial);
                 self.initial.saturating_add(part(span, draw)).min(self.max)
             }
         }

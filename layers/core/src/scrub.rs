@@ -85,7 +85,8 @@ mod tests {
             "Incorrect API key provided: ***. See the docs."
         );
         assert_eq!(scrub("key KEY-A-0123456789abcdef\nnext", 1024), "key *** next");
-        let prose = "model claude-3-5-sonnet-20241022 at https://api.example.com/v1/messages has 8192";
+        let prose =
+            "model claude-3-5-sonnet-20241022 at https://api.example.com/v1/messages has 8192";
         assert!(matches!(scrub(prose, 1024), Cow::Borrowed(text) if text == prose));
     }
 

@@ -22,15 +22,9 @@ impl Answer {
         let mut ops = Vec::with_capacity(self.acts.len() + 3);
         ops.extend(self.after.map(Op::Pause));
         for status in &self.interim {
-            ops.push(Op::Write(
-                format!("HTTP/1.1 {status} {}\r\n\r\n", reason(*status)).into(),
-            ));
+            ops.push(Op::Write(format!("HTTP/1.1 {status} {}\r\n\r\n", reason(*status)).into()));
         }
-        let mut head = self
-            .head
-            .as_ref()
-            .map(|head| self.encode_head(head))
-            .unwrap_or_default();
+        let mut head = self.head.as_ref().map(|head| self.encode_head(head)).unwrap_or_default();
         if let Some(every) = self.trickle_head {
             ops.push(Op::Trickle(head.split().freeze(), every));
         }
@@ -71,11 +65,7 @@ impl Answer {
     }
 
     fn encode_head(&self, head: &Head) -> BytesMut {
-        let Head {
-            version,
-            status,
-            headers,
-        } = head;
+        let Head { version, status, headers } = head;
         let mut out =
             BytesMut::from(format!("{version} {status} {}\r\n", reason(*status)).as_str());
         for (name, value) in headers {
@@ -84,11 +74,8 @@ impl Answer {
             out.put_slice(value);
             out.put_slice(b"\r\n");
         }
-        let given = |wanted: &str| {
-            headers
-                .iter()
-                .any(|(name, _)| name.eq_ignore_ascii_case(wanted))
-        };
+        let given =
+            |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
         match self.framing {
             Framing::Length(_) if given("content-length") => {}
             // These have no body, and no header that speaks of one.

@@ -19,11 +19,7 @@ impl From<Answer> for Outcome {
             Some(delay) => outcome.after(delay),
             None => outcome,
         };
-        if answer.when == When::AfterBody {
-            outcome
-        } else {
-            outcome.before_body()
-        }
+        if answer.when == When::AfterBody { outcome } else { outcome.before_body() }
     }
 }
 

@@ -51,18 +51,9 @@ pub fn tool_use_stream<'a>(
         r#"{{"type":"tool_use","id":"toolu_scripted","name":{},"input":{{}}}}"#,
         quote(tool)
     );
-    let delta = |json: &str| {
-        format!(
-            r#"{{"type":"input_json_delta","partial_json":{}}}"#,
-            quote(json)
-        )
-    };
-    stream(events(
-        model,
-        &block,
-        fragments.into_iter().map(delta),
-        "tool_use",
-    ))
+    let delta =
+        |json: &str| format!(r#"{{"type":"input_json_delta","partial_json":{}}}"#, quote(json));
+    stream(events(model, &block, fragments.into_iter().map(delta), "tool_use"))
 }
 
 /// A stream whose first event is an error, under a 200.
@@ -130,10 +121,7 @@ fn events(
     let Usage { input, output } = Usage::default();
     let message = message_body(model, "", "null", Usage::new(input, 1));
     let mut events = vec![
-        (
-            "message_start",
-            format!(r#"{{"type":"message_start","message":{message}}}"#),
-        ),
+        ("message_start", format!(r#"{{"type":"message_start","message":{message}}}"#)),
         (
             "content_block_start",
             format!(r#"{{"type":"content_block_start","index":0,"content_block":{block}}}"#),
@@ -146,10 +134,7 @@ fn events(
     };
     events.extend(deltas.map(delta));
     let end: [_; END_EVENTS] = [
-        (
-            "content_block_stop",
-            r#"{"type":"content_block_stop","index":0}"#.to_owned(),
-        ),
+        ("content_block_stop", r#"{"type":"content_block_stop","index":0}"#.to_owned()),
         (
             "message_delta",
             format!(
@@ -164,9 +149,7 @@ fn events(
 
 fn stream(events: impl IntoIterator<Item = (&'static str, String)>) -> Answer {
     let start = with_id(Answer::sse());
-    events
-        .into_iter()
-        .fold(start, |answer, (name, data)| answer.named_event(name, data))
+    events.into_iter().fold(start, |answer, (name, data)| answer.named_event(name, data))
 }
 
 fn ok(body: &str) -> Answer {

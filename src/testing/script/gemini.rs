@@ -101,10 +101,7 @@ pub fn quota(quota_id: &str, retry_delay: Option<&str>) -> Answer {
 /// The body of [`error`], and the data of an error event.
 #[must_use]
 pub fn error_body(status: u16, word: &str) -> String {
-    format!(
-        r#"{{"error":{{"code":{status},"message":"{MESSAGE}","status":{}}}}}"#,
-        quote(word)
-    )
+    format!(r#"{{"error":{{"code":{status},"message":"{MESSAGE}","status":{}}}}}"#, quote(word))
 }
 
 fn chunk(model: &str, text: &str, end: Option<(&str, Usage)>) -> String {
@@ -120,10 +117,7 @@ fn chunk(model: &str, text: &str, end: Option<(&str, Usage)>) -> String {
         ),
         None => {
             let input = Usage::default().input;
-            (
-                String::new(),
-                format!(r#"{{"promptTokenCount":{input},"totalTokenCount":{input}}}"#),
-            )
+            (String::new(), format!(r#"{{"promptTokenCount":{input},"totalTokenCount":{input}}}"#))
         }
     };
     format!(
@@ -139,14 +133,9 @@ fn sse(events: impl IntoIterator<Item = String>) -> Answer {
 }
 
 fn array(events: impl IntoIterator<Item = String>) -> Answer {
-    let start = Answer::status(200)
-        .header("content-type", "application/json")
-        .chunked();
-    events
-        .into_iter()
-        .enumerate()
-        .fold(start, |answer, (n, json)| {
-            let before = if n == 0 { "[" } else { ",\r\n" };
-            answer.event_bytes(format!("{before}{json}"))
-        })
+    let start = Answer::status(200).header("content-type", "application/json").chunked();
+    events.into_iter().enumerate().fold(start, |answer, (n, json)| {
+        let before = if n == 0 { "[" } else { ",\r\n" };
+        answer.event_bytes(format!("{before}{json}"))
+    })
 }

@@ -92,9 +92,7 @@ impl<T> Script<T> {
     /// How many of the items have not been handed out yet.
     #[must_use]
     pub fn remaining(&self) -> usize {
-        self.items
-            .len()
-            .saturating_sub(self.cursor.load(Ordering::Relaxed))
+        self.items.len().saturating_sub(self.cursor.load(Ordering::Relaxed))
     }
 }
 
@@ -110,9 +108,7 @@ impl<T: Clone> Script<T> {
         let mut n = self.cursor.load(Ordering::Relaxed);
         loop {
             let item = self.at(n).filter(|item| wanted(item))?;
-            match self
-                .cursor
-                .compare_exchange_weak(n, n + 1, Ordering::Relaxed, Ordering::Relaxed)
+            match self.cursor.compare_exchange_weak(n, n + 1, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Ok(_) => return Some(item.clone()),
                 Err(now) => n = now,
@@ -131,11 +127,7 @@ impl<T: Clone> Script<T> {
 
 impl<T> Default for Script<T> {
     fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            after: After::Exhausted,
-            cursor: AtomicUsize::new(0),
-        }
+        Self { items: Vec::new(), after: After::Exhausted, cursor: AtomicUsize::new(0) }
     }
 }
 

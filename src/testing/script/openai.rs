@@ -10,19 +10,13 @@ pub fn chat(model: &str, text: &str) -> Answer {
 
 /// A chat completion with this usage.
 pub fn chat_with_usage(model: &str, text: &str, usage: Usage) -> Answer {
-    let message = format!(
-        r#"{{"role":"assistant","content":{},"refusal":null}}"#,
-        quote(text)
-    );
+    let message = format!(r#"{{"role":"assistant","content":{},"refusal":null}}"#, quote(text));
     completion(model, &message, "stop", usage)
 }
 
 /// A chat completion in which the model itself declines: a good answer with `message.refusal`.
 pub fn refusal(model: &str, text: &str) -> Answer {
-    let message = format!(
-        r#"{{"role":"assistant","content":null,"refusal":{}}}"#,
-        quote(text)
-    );
+    let message = format!(r#"{{"role":"assistant","content":null,"refusal":{}}}"#, quote(text));
     completion(model, &message, "stop", Usage::default())
 }
 
@@ -47,11 +41,7 @@ pub fn chat_events<'a>(
 ) -> Vec<String> {
     let content = |text: &str| format!(r#"{{"content":{}}}"#, quote(text));
     let mut events = vec![chunk(model, r#"{"role":"assistant","content":""}"#, None)];
-    events.extend(
-        deltas
-            .into_iter()
-            .map(|text| chunk(model, &content(text), None)),
-    );
+    events.extend(deltas.into_iter().map(|text| chunk(model, &content(text), None)));
     events.extend(chat_end(model, "stop", usage));
     events
 }
@@ -68,20 +58,13 @@ pub fn tool_call_stream<'a>(
         quote(tool),
     );
     let arguments = |text: &str| {
-        format!(
-            r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#,
-            quote(text)
-        )
+        format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#, quote(text))
     };
     let mut events = vec![
         chunk(model, r#"{"role":"assistant","content":null}"#, None),
         chunk(model, &call, None),
     ];
-    events.extend(
-        fragments
-            .into_iter()
-            .map(|text| chunk(model, &arguments(text), None)),
-    );
+    events.extend(fragments.into_iter().map(|text| chunk(model, &arguments(text), None)));
     events.extend(chat_end(model, "tool_calls", Usage::default()));
     stream(events)
 }
@@ -121,12 +104,8 @@ pub fn error_body<'c>(kind: &str, code: impl Into<Option<&'c str>>) -> String {
 
 /// A response of the Responses API: 200, `status: completed`.
 pub fn responses(model: &str, text: &str) -> Answer {
-    let body = response(
-        model,
-        "completed",
-        "null",
-        &format!("[{}]", item("completed", &part(text))),
-    );
+    let body =
+        response(model, "completed", "null", &format!("[{}]", item("completed", &part(text))));
     with_id(Answer::status(200)).json(body)
 }
 
@@ -149,11 +128,7 @@ pub fn responses_failed_mid_stream<'a>(
     let mut events = responses_events(model, deltas);
     events.truncate(events.len() - RESPONSES_END_EVENTS);
     let failed = failed(model, code);
-    events.push(numbered(
-        "response.failed",
-        events.len(),
-        &format!(r#""response":{failed}"#),
-    ));
+    events.push(numbered("response.failed", events.len(), &format!(r#""response":{failed}"#)));
     named_stream(events)
 }
 
@@ -166,10 +141,7 @@ pub fn responses_error_first(model: &str, kind: &str, code: &str) -> Answer {
         quote(code),
     );
     let failed = format!(r#""response":{}"#, failed(model, code));
-    named_stream([
-        numbered("error", 0, &error),
-        numbered("response.failed", 1, &failed),
-    ])
+    named_stream([numbered("error", 0, &error), numbered("response.failed", 1, &failed)])
 }
 
 /// The names and data of a response stream's events: created, in progress, the item and its part opened, one for each
@@ -179,10 +151,7 @@ pub fn responses_events<'a>(
     model: &str,
     deltas: impl IntoIterator<Item = &'a str>,
 ) -> Vec<(&'static str, String)> {
-    let begun = format!(
-        r#""response":{}"#,
-        response(model, "in_progress", "null", "[]")
-    );
+    let begun = format!(r#""response":{}"#, response(model, "in_progress", "null", "[]"));
     let at = r#""item_id":"msg_scripted","output_index":0,"content_index":0"#;
     let mut events = Vec::new();
     let mut push = |name: &'static str, fields: &str| {
@@ -192,36 +161,18 @@ pub fn responses_events<'a>(
     push("response.created", &begun);
     push("response.in_progress", &begun);
     let opened = r#"{"id":"msg_scripted","type":"message","status":"in_progress","role":"assistant","content":[]}"#;
-    push(
-        "response.output_item.added",
-        &format!(r#""output_index":0,"item":{opened}"#),
-    );
-    push(
-        "response.content_part.added",
-        &format!(r#"{at},"part":{}"#, part("")),
-    );
+    push("response.output_item.added", &format!(r#""output_index":0,"item":{opened}"#));
+    push("response.content_part.added", &format!(r#"{at},"part":{}"#, part("")));
     let mut text = String::new();
     for delta in deltas {
         text.push_str(delta);
-        push(
-            "response.output_text.delta",
-            &format!(r#"{at},"delta":{}"#, quote(delta)),
-        );
+        push("response.output_text.delta", &format!(r#"{at},"delta":{}"#, quote(delta)));
     }
     let (part, text) = (part(&text), quote(&text));
     let item = item("completed", &part);
-    push(
-        "response.output_text.done",
-        &format!(r#"{at},"text":{text}"#),
-    );
-    push(
-        "response.content_part.done",
-        &format!(r#"{at},"part":{part}"#),
-    );
-    push(
-        "response.output_item.done",
-        &format!(r#""output_index":0,"item":{item}"#),
-    );
+    push("response.output_text.done", &format!(r#"{at},"text":{text}"#));
+    push("response.content_part.done", &format!(r#"{at},"part":{part}"#));
+    push("response.output_item.done", &format!(r#""output_index":0,"item":{item}"#));
     let done = response(model, "completed", "null", &format!("[{item}]"));
     push("response.completed", &format!(r#""response":{done}"#));
     events
@@ -272,11 +223,7 @@ fn chunk_of(model: &str, choices: &str, usage: &str) -> String {
 }
 
 fn chat_end(model: &str, finish: &str, usage: Usage) -> [String; END_EVENTS] {
-    [
-        chunk(model, "{}", Some(finish)),
-        chunk_of(model, "", &chat_usage(usage)),
-        "[DONE]".to_owned(),
-    ]
+    [chunk(model, "{}", Some(finish)), chunk_of(model, "", &chat_usage(usage)), "[DONE]".to_owned()]
 }
 
 fn chat_usage(usage: Usage) -> String {
@@ -317,30 +264,20 @@ fn item(status: &str, part: &str) -> String {
 }
 
 fn part(text: &str) -> String {
-    format!(
-        r#"{{"type":"output_text","text":{},"annotations":[]}}"#,
-        quote(text)
-    )
+    format!(r#"{{"type":"output_text","text":{},"annotations":[]}}"#, quote(text))
 }
 
 fn numbered(name: &'static str, number: usize, fields: &str) -> (&'static str, String) {
-    (
-        name,
-        format!(r#"{{"type":"{name}","sequence_number":{number},{fields}}}"#),
-    )
+    (name, format!(r#"{{"type":"{name}","sequence_number":{number},{fields}}}"#))
 }
 
 fn stream(events: impl IntoIterator<Item = String>) -> Answer {
-    events
-        .into_iter()
-        .fold(with_id(Answer::sse()), Answer::event)
+    events.into_iter().fold(with_id(Answer::sse()), Answer::event)
 }
 
 fn named_stream(events: impl IntoIterator<Item = (&'static str, String)>) -> Answer {
     let start = with_id(Answer::sse());
-    events
-        .into_iter()
-        .fold(start, |answer, (name, data)| answer.named_event(name, data))
+    events.into_iter().fold(start, |answer, (name, data)| answer.named_event(name, data))
 }
 
 fn with_id(answer: Answer) -> Answer {

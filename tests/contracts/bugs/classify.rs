@@ -181,7 +181,8 @@ async fn b004_odd_status_numbers_are_handed_on_as_they_are_and_599_is_one_of_the
         assert_eq!((received.status.as_u16(), service.calls()), (status, calls));
     }
     let service = ScriptedService::new([Outcome::status(599), Outcome::status(200)]);
-    let alone = BackoffLayer::builder().jitter(Jitter::None).build().unwrap().layer(service.clone());
+    let alone =
+        BackoffLayer::builder().jitter(Jitter::None).build().unwrap().layer(service.clone());
     assert_eq!(alone.oneshot(post(MESSAGES, ASK)).await.unwrap().status(), 200);
     assert_eq!(waits(&service), [ms(500)]);
 }

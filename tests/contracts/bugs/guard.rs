@@ -8,15 +8,15 @@ use backstop::testing::script::openai;
 use backstop::testing::{
     Answer, CallEnd, ExchangeEnd, Outcome, Script, ScriptedProvider, ScriptedService, SeenCall,
 };
-use backstop::{CallContext, Class, ClassifyLayer, Error, Jitter, OnExhausted, RequestBody, Schedule};
+use backstop::{
+    CallContext, Class, ClassifyLayer, Error, Jitter, OnExhausted, RequestBody, Schedule,
+};
 use http::Request;
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt};
 use tracing::Level;
 
-use crate::rig::{
-    ASK, CHAT, client, doubling, exhausted, listen, ms, post, rig, secs, waits,
-};
+use crate::rig::{ASK, CHAT, client, doubling, exhausted, listen, ms, post, rig, secs, waits};
 
 fn down() -> ScriptedService {
     ScriptedService::new(Script::new([Outcome::status(503)]).repeat_last())
@@ -66,14 +66,14 @@ fn b012_minus_two_is_refused_with_the_name_of_the_setting() {
 
 #[tokio::test(start_paused = true)]
 async fn b012_without_guards_retrying_goes_on_until_the_service_is_back_and_is_warned_about() {
-    let (events, _guard) = listen();
+    let events = listen();
     let schedule = Schedule::new(ms(100), secs(1)).with_jitter(Jitter::None);
     let backoff = doubling(ms(100))
         .schedule(schedule)
         .max_retries(Limit::retries("max_retries", -1).unwrap())
         .max_retry_time(Limit::seconds("max_retry_time", -1.0).unwrap());
-    let script = Script::new(vec![Outcome::status(503); 11])
-        .then(openai::chat("model-a", "hello").into());
+    let script =
+        Script::new(vec![Outcome::status(503); 11]).then(openai::chat("model-a", "hello").into());
     let service = ScriptedService::new(script);
     let rig = rig(backoff, ClassifyLayer::builder(), service.clone());
     let warnings: Vec<_> =

@@ -104,10 +104,18 @@ async fn the_cell_is_filled_when_the_last_frame_of_a_known_length_is_handed_on()
             }
             // Nobody asks further who knows the length.
             let case = format!("{} {hold:?}: {cell:?}", wire.name);
-            assert_eq!(cell.last_verdict().map(|last| last.class()), Some(Class::Success), "{case}");
+            assert_eq!(
+                cell.last_verdict().map(|last| last.class()),
+                Some(Class::Success),
+                "{case}"
+            );
             assert_eq!(cell.end(), Some(secs(0)), "{case}");
             drop(body);
-            assert_eq!(cell.last_verdict().map(|last| last.class()), Some(Class::Success), "{case}");
+            assert_eq!(
+                cell.last_verdict().map(|last| last.class()),
+                Some(Class::Success),
+                "{case}"
+            );
         }
     }
 }
@@ -121,7 +129,12 @@ async fn the_cell_is_filled_when_is_end_stream_says_so() {
         while !body.is_end_stream() {
             body.frame().await.unwrap().unwrap();
         }
-        assert_eq!(cell.last_verdict().map(|last| last.class()), Some(Class::Success), "{}", wire.name);
+        assert_eq!(
+            cell.last_verdict().map(|last| last.class()),
+            Some(Class::Success),
+            "{}",
+            wire.name
+        );
     }
 }
 
@@ -152,7 +165,11 @@ async fn the_cell_is_filled_when_the_stream_ends_in_an_error() {
             let case = format!("{}: {cell:?}", wire.name);
             let verdict = cell.last_verdict().unwrap();
             assert_eq!(error.verdict(), Some(verdict), "{case}");
-            assert_eq!((verdict.class(), verdict.stream_end()), (class, Some(stream_end)), "{case}");
+            assert_eq!(
+                (verdict.class(), verdict.stream_end()),
+                (class, Some(stream_end)),
+                "{case}"
+            );
             assert_eq!((cell.end(), cell.bytes()), (Some(end), bytes), "{case}");
         }
     }
@@ -209,9 +226,15 @@ async fn a_body_that_is_dropped_after_its_own_end_is_a_success() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_held_whole_is_a_success_however_little_of_it_is_read() {
     for wire in WIRES.iter().filter(|wire| wire.has_end) {
-        let (cell, response) = classified(wire.path, Hold::Complete, wire.good_answer("only")).await;
+        let (cell, response) =
+            classified(wire.path, Hold::Complete, wire.good_answer("only")).await;
         drop(response);
-        assert_eq!(cell.last_verdict().map(|last| last.class()), Some(Class::Success), "{}", wire.name);
+        assert_eq!(
+            cell.last_verdict().map(|last| last.class()),
+            Some(Class::Success),
+            "{}",
+            wire.name
+        );
     }
 }
 
@@ -233,7 +256,8 @@ async fn what_comes_after_the_own_end_is_counted_but_moves_no_moment() {
     let end = 2 + events.len() as u64;
     events.push(": bye\n\n".to_owned());
     let bytes = events.concat().len() as u64;
-    let (cell, response) = classified(wire.path, Hold::FirstContent, paced(wire, events, None)).await;
+    let (cell, response) =
+        classified(wire.path, Hold::FirstContent, paced(wire, events, None)).await;
     let body = read(response.into_body()).await;
     assert!(body.end.is_ok());
     assert_eq!((cell.end(), cell.bytes()), (Some(secs(end)), bytes));

@@ -86,7 +86,10 @@ async fn a_good_document_is_handed_on_byte_for_byte_in_every_mode() {
         let thirds = document.chunks(document.len().div_ceil(3)).map(Bytes::copy_from_slice);
         let thirds: Vec<_> = thirds.map(Step::data).collect();
         for hold in HOLDS {
-            for body in [ScriptedBody::new(thirds.clone()), ScriptedBody::new(thirds.clone()).unknown_size()] {
+            for body in [
+                ScriptedBody::new(thirds.clone()),
+                ScriptedBody::new(thirds.clone()).unknown_size(),
+            ] {
                 let provider = ScriptedService::new([json(body)]);
                 let layer = ClassifyLayer::builder().hold(hold).build().unwrap();
                 let stack = ServiceBuilder::new().layer(layer).service(provider);
@@ -106,7 +109,9 @@ async fn a_document_handed_on_at_its_head_ends_abnormally_where_its_connection_d
     for (path, answer) in documents("only") {
         let document = bytes_of(answer).await;
         for cut in [0, 1, document.len() / 2, document.len() - 1] {
-            for (way, answer) in cut_ways(&document.slice(..cut), document.len()).into_iter().skip(1) {
+            for (way, answer) in
+                cut_ways(&document.slice(..cut), document.len()).into_iter().skip(1)
+            {
                 let provider = ScriptedService::new([answer]);
                 let layer = ClassifyLayer::builder().hold(Hold::Headers).build().unwrap();
                 let stack = ServiceBuilder::new().layer(layer).service(provider);

@@ -52,7 +52,8 @@ async fn an_error_event_under_a_200_becomes_an_error_document_with_its_own_statu
     for wire in &WIRES {
         for (hold, kept) in [(Hold::FirstContent, 0), (Hold::Complete, 0), (Hold::Complete, 3)] {
             let sent = wire.sent("first", kept, Way::ErrorEvent);
-            let got = give_up(wire.path, hold, wire.broken_answer(sent.clone(), Way::ErrorEvent)).await;
+            let got =
+                give_up(wire.path, hold, wire.broken_answer(sent.clone(), Way::ErrorEvent)).await;
             let case = format!("{} {hold:?} {kept}", wire.name);
             assert_eq!((got.attempts, got.status), (2, wire.error_status), "{case}");
             got.assert_is_error_document(&case);
@@ -61,7 +62,10 @@ async fn an_error_event_under_a_200_becomes_an_error_document_with_its_own_statu
             let object = error["error"].to_string();
             let event: String = sent.concat().split_whitespace().collect();
             let words = ["server_error", "overloaded_error", "UNAVAILABLE"];
-            assert!(words.iter().any(|word| object.contains(word) && event.contains(word)), "{case}");
+            assert!(
+                words.iter().any(|word| object.contains(word) && event.contains(word)),
+                "{case}"
+            );
             assert!(!got.body.text().contains("first"), "{case}: {}", got.body.text());
             assert_eq!(error["type"] == "error", wire.name == "anthropic", "{case}");
         }
@@ -139,7 +143,9 @@ async fn an_answer_whose_status_tells_of_the_failure_is_handed_on_byte_for_byte(
     let page = "<html>bad gateway</html>";
     let object = openai::error_body("any", "any");
     for wire in &WIRES {
-        for code in [400, 401, 402, 403, 404, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504, 529, 599] {
+        for code in
+            [400, 401, 402, 403, 404, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504, 529, 599]
+        {
             for (kind, bytes) in [
                 ("application/json", object.clone().into_bytes()),
                 ("application/json", Vec::new()),

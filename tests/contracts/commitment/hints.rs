@@ -115,7 +115,8 @@ async fn an_answer_that_was_held_whole_knows_its_length_and_its_end() {
     for (path, answer) in documents("only") {
         let document = bytes_of(answer).await;
         for body in bodies(&frames([document.clone()]), document.len()) {
-            let course = classified(path, Hold::FirstContent, Outcome::status(200).json(body)).await;
+            let course =
+                classified(path, Hold::FirstContent, Outcome::status(200).json(body)).await;
             course.assert_known(path);
         }
     }
@@ -152,7 +153,8 @@ async fn trailers_are_handed_on_after_the_data_in_every_mode() {
     let trailers = http::HeaderMap::from_iter([(http::header::ETAG, "x".parse().unwrap())]);
     for wire in &WIRES {
         for hold in HOLDS {
-            let steps = frames(wire.events("only")).into_iter().chain([Step::trailers(trailers.clone())]);
+            let steps =
+                frames(wire.events("only")).into_iter().chain([Step::trailers(trailers.clone())]);
             let answer = wire.answer(ScriptedBody::new(steps).unknown_size());
             let layer = ClassifyLayer::builder().hold(hold).build().unwrap();
             let stack = ServiceBuilder::new().layer(layer).service(ScriptedService::new([answer]));

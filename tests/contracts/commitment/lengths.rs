@@ -42,9 +42,11 @@ fn known_lengths(wire: &Wire, pieces: &[String]) -> [(&'static str, Outcome); 3]
     let length = pieces.concat().len();
     let body = || ScriptedBody::new(frames(pieces.to_vec()));
     [
-        ("head and body", wire
-            .answer(body().content_length(length as u64))
-            .header("content-length", &length.to_string())),
+        (
+            "head and body",
+            wire.answer(body().content_length(length as u64))
+                .header("content-length", &length.to_string()),
+        ),
         ("head", wire.answer(body().unknown_size()).header("content-length", &length.to_string())),
         ("body", wire.answer(body())),
     ]
@@ -106,7 +108,11 @@ async fn a_stream_of_unknown_length_that_fails_never_ends_cleanly_whoever_reads_
                     let answer = wire.broken_answer(sent.clone(), way);
                     let (bytes, whole) = classified(wire, hold, answer).await;
                     let case = format!("{} {hold:?} {kept} {way:?}", wire.name);
-                    assert_eq!(bytes, sent.concat().into_bytes(), "{case}: all that was held comes");
+                    assert_eq!(
+                        bytes,
+                        sent.concat().into_bytes(),
+                        "{case}: all that was held comes"
+                    );
                     assert!(!whole, "{case}");
                 }
             }

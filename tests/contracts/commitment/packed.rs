@@ -90,7 +90,8 @@ async fn a_packed_error_object_under_a_200_is_found_and_retried() {
         let answer = |bytes: Vec<u8>| {
             Outcome::status(200).json(ScriptedBody::full(bytes)).header("content-encoding", coding)
         };
-        let good = pack(String::from_utf8(bytes_of(openai::chat("m", "x")).await.to_vec()).unwrap());
+        let good =
+            pack(String::from_utf8(bytes_of(openai::chat("m", "x")).await.to_vec()).unwrap());
         let failed = answer(pack(openai::error_body("server_error", None)));
         let got = call(WIRES[0].path, Hold::FirstContent, [failed, answer(good.clone())]).await;
         assert_eq!((got.attempts, got.body.bytes), (2, good), "{coding}");
@@ -121,7 +122,12 @@ async fn a_packed_stream_is_judged_event_by_event_and_handed_on_as_it_came() {
         for hold in HOLDS {
             let script = [packed_stream(wire, pieces.clone(), None), wire.good_answer("second")];
             let got = call(wire.path, hold, script).await;
-            assert_eq!((got.attempts, got.body.bytes), (1, pieces.concat()), "{} {hold:?}", wire.name);
+            assert_eq!(
+                (got.attempts, got.body.bytes),
+                (1, pieces.concat()),
+                "{} {hold:?}",
+                wire.name
+            );
             assert_eq!(got.headers["content-encoding"], "gzip");
             assert!(got.body.end.is_ok(), "{} {hold:?}", wire.name);
         }
@@ -135,7 +141,8 @@ async fn a_packed_stream_that_breaks_is_retried_before_its_content_and_ends_abno
         for kept in 0..wire.events("first").len() {
             let broken = packed_stream(wire, pieces[..kept].to_vec(), Some(Step::error("reset")));
             let start = tokio::time::Instant::now();
-            let got = call(wire.path, Hold::FirstContent, [broken, wire.good_answer("second")]).await;
+            let got =
+                call(wire.path, Hold::FirstContent, [broken, wire.good_answer("second")]).await;
             let case = format!("{} {kept}", wire.name);
             if kept < wire.until_content {
                 assert_eq!((got.attempts, got.body.text()), (2, wire.good("second")), "{case}");

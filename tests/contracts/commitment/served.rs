@@ -60,9 +60,10 @@ async fn raw(addr: SocketAddr, path: &str) -> (String, Vec<u8>, bool) {
     let Some(split) = split else { return (String::new(), bytes, false) };
     let body = bytes.split_off(split + 4);
     let head = String::from_utf8(bytes).unwrap().to_ascii_lowercase();
-    let length = head.split("content-length: ").nth(1).map(|rest| {
-        rest.split("\r\n").next().unwrap().parse::<usize>().unwrap()
-    });
+    let length = head
+        .split("content-length: ")
+        .nth(1)
+        .map(|rest| rest.split("\r\n").next().unwrap().parse::<usize>().unwrap());
     let whole = match length {
         Some(length) => body.len() == length,
         None => head.contains("transfer-encoding: chunked") && body.ends_with(b"0\r\n\r\n"),
@@ -97,9 +98,11 @@ fn framings(wire: &Wire, pieces: &[String], way: Way) -> [(&'static str, Outcome
     let announced = if way == Way::Broken { length + 100 } else { length };
     [
         ("chunked", wire.answer(body().unknown_size())),
-        ("content-length", wire
-            .answer(body().content_length(announced as u64))
-            .header("content-length", &announced.to_string())),
+        (
+            "content-length",
+            wire.answer(body().content_length(announced as u64))
+                .header("content-length", &announced.to_string()),
+        ),
         ("known to the body", wire.answer(body())),
     ]
 }

@@ -27,7 +27,13 @@ async fn crowd(limit: usize) {
     let service = ReadinessProbe::new(flaky()).ready_after(1);
     let (probe, provider) = (service.probe(), service.get_ref().clone());
     let stack = ServiceBuilder::new()
-        .layer(exact_backoff().max_retries(1_000).max_retry_time(millis(u64::MAX / 1_000)).build().unwrap())
+        .layer(
+            exact_backoff()
+                .max_retries(1_000)
+                .max_retry_time(millis(u64::MAX / 1_000))
+                .build()
+                .unwrap(),
+        )
         .layer(ClassifyLayer::new())
         .layer(ConcurrencyLimitLayer::new(limit))
         .service(service);

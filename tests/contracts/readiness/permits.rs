@@ -112,9 +112,7 @@ async fn a_buffer_whose_one_place_is_asked_for_by_many_loses_none() {
     let provider = third_time_lucky();
     let buffer = Buffer::new(provider.clone(), 1);
     let stack = exact_backoff().build().unwrap().layer(buffer);
-    let calls: Vec<_> = (0..30)
-        .map(|_| tokio::spawn(stack.clone().oneshot(post(CHAT))))
-        .collect();
+    let calls: Vec<_> = (0..30).map(|_| tokio::spawn(stack.clone().oneshot(post(CHAT)))).collect();
     for call in calls {
         let answer = tokio::time::timeout(secs(3600), call).await.expect("a place was lost");
         answer.unwrap().unwrap();

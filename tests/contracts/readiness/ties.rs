@@ -1,7 +1,11 @@
 //! An answer and a timer that are ready in the same poll: the answer wins.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
 use backstop::classify::Timeouts;
-use backstop::testing::{Outcome, ScriptedBody, ScriptedService, Step};
+use backstop::testing::{Outcome, Readiness, ReadinessProbe, ScriptedBody, ScriptedService, Step};
 use backstop::{CallOptions, ClassifyLayer};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
@@ -11,16 +15,18 @@ use crate::support::{CHAT, exact_backoff, post, read, secs};
 /// Advances the clock past everything before anybody is polled again, so that all is ready in one poll.
 async fn polled_late<T>(call: impl Future<Output = T>) -> T {
     let mut call = Box::pin(call);
-    assert!(futures_poll(&mut call).await.is_none(), "it is under way");
+    assert!(poll_once(&mut call).await.is_none(), "it is under way");
     tokio::time::advance(secs(100)).await;
-    futures_poll(&mut call).await.expect("all is ready")
+    poll_once(&mut call).await.expect("all is ready")
 }
 
 /// One poll.
-async fn futures_poll<F: Future + Unpin>(call: &mut F) -> Option<F::Output> {
-    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *call).poll(cx) {
-        std::task::Poll::Ready(done) => std::task::Poll::Ready(Some(done)),
-        std::task::Poll::Pending => std::task::Poll::Ready(None),
+async fn poll_once<F: Future + Unpin>(call: &mut F) -> Option<F::Output> {
+    poll_fn(|cx| {
+        Poll::Ready(match Pin::new(&mut *call).poll(cx) {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        })
     })
     .await
 }
@@ -43,7 +49,8 @@ async fn an_answer_that_is_there_beats_the_timeouts_of_the_classifier() {
         Timeouts::none().attempt(Some(secs(10))),
         Timeouts::none().head(Some(secs(5))).first_content(Some(secs(5))),
     ] {
-        let stack = ClassifyLayer::builder().timeouts(timeouts).build().unwrap().layer(late_answer());
+        let stack =
+            ClassifyLayer::builder().timeouts(timeouts).build().unwrap().layer(late_answer());
         let response = polled_late(stack.oneshot(post(CHAT))).await.unwrap();
         assert_eq!(response.status(), 200);
     }
@@ -78,16 +85,16 @@ async fn bytes_that_are_there_beat_the_idle_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn a_readiness_that_is_there_beats_the_deadline() {
-    use backstop::testing::{Readiness, ReadinessProbe};
     let provider = ScriptedService::new([Outcome::status(503), good()]);
-    let service = ReadinessProbe::new(provider).readiness([Readiness::now(), Readiness::pause(secs(9))]);
-    // Ready at 9.5 s and answered in the same poll, at a deadline of 10 s.
+    let service =
+        ReadinessProbe::new(provider).readiness([Readiness::now(), Readiness::pause(secs(9))]);
+    // It begins to get ready at 1 s, so that readiness and deadline come at 10 s both.
     let stack = exact_backoff().deadline(secs(10)).build().unwrap().layer(service);
     let mut call = Box::pin(stack.oneshot(post(CHAT)));
-    assert!(futures_poll(&mut call).await.is_none());
+    assert!(poll_once(&mut call).await.is_none());
     tokio::time::advance(secs(1)).await;
-    assert!(futures_poll(&mut call).await.is_none(), "it gets ready");
+    assert!(poll_once(&mut call).await.is_none(), "it gets ready");
     tokio::time::advance(secs(100)).await;
-    let response = futures_poll(&mut call).await.expect("all is ready").unwrap();
+    let response = poll_once(&mut call).await.expect("all is ready").unwrap();
     assert_eq!(response.status(), 200);
 }

@@ -3,7 +3,7 @@
 //! Sources: openai/openai-openapi openapi.json; anthropics/anthropic-sdk-python
 //! src/anthropic/_client.py; googleapis/python-genai google/genai/_api_client.py;
 //! openai/openai-python src/openai/lib/azure.py; envoyproxy/ai-gateway
-//! internal/backendauth/aws.go. `wire/FACTS.md`, section 1, holds the list.
+//! internal/backendauth/aws.go.
 
 /// Request headers, in lower case. The last two carry no secret but name the account: a request
 /// that goes elsewhere must not tell whose it was, and the other side would refuse it.

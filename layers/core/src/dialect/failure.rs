@@ -216,7 +216,7 @@ fn error_status(number: &str) -> Option<StatusCode> {
         .filter(|status| status.is_client_error() || status.is_server_error())
 }
 
-/// Places where a code may stand; see `wire/FACTS.md`, section 0.2, for their order.
+/// Places where a code may stand, in the order in which they are asked: the most exact first.
 const PLACES: usize = 7;
 /// How many documents inside messages are opened.
 const MAX_NESTED: usize = 2;

@@ -65,7 +65,7 @@ impl Judge {
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Self {
-        let content_type = text(headers.get(CONTENT_TYPE)).map_or("", essence);
+        let content_type = headers.get(CONTENT_TYPE);
         let framing = route.framing_of(status, content_type);
         let facts = route.dialect().map(super::Dialect::facts);
         let ids = facts.map_or(REQUEST_IDS, |facts| facts.request_ids);
@@ -77,7 +77,7 @@ impl Judge {
             route,
             status,
             framing,
-            is_html_type: content_type.eq_ignore_ascii_case("text/html"),
+            is_html_type: is_type(content_type, "text/html"),
             max_event: MAX_EVENT,
             header_hint: Hint::of_headers(headers, || now),
             reset_hint,
@@ -263,10 +263,10 @@ impl Judge {
         match self.mode {
             Mode::Provider => Verdict::new(told).with_evidence(evidence),
             Mode::Agnostic => {
+                // A wrong configuration, which no repeat and no other model mends: a class that is
+                // returned.
                 let class = match self.status.as_u16() {
-                    401 | 403 => Class::Auth,
-                    404 => Class::NotFound,
-                    405 => Class::InvalidRequest,
+                    401 | 403 | 404 | 405 => Class::InvalidRequest,
                     _ => Class::Transient,
                 };
                 let evidence = match evidence {
@@ -297,9 +297,8 @@ impl fmt::Debug for Judge {
 pub enum Mode {
     /// Whether an attempt failed is decided from transport, status and the grammar of the answer
     /// alone, never from the text or the code of an error, and every failure is
-    /// [`Class::Transient`] but for the statuses of a wrong configuration: 401 and 403 are
-    /// [`Class::Auth`], 404 is [`Class::NotFound`], 405 is [`Class::InvalidRequest`]. A whole answer
-    /// in which the model declines is a success.
+    /// [`Class::Transient`] but for the statuses of a wrong configuration (401, 403, 404, 405), which
+    /// are [`Class::InvalidRequest`]. A whole answer in which the model declines is a success.
     Agnostic,
     /// The structured codes of the dialect decide.
     #[default]
@@ -339,18 +338,18 @@ impl Route {
     /// In what an answer with this head is wrapped. One whose status is not 2xx is a document.
     #[must_use]
     pub fn framing(self, status: StatusCode, headers: &HeaderMap) -> Framing {
-        self.framing_of(status, text(headers.get(CONTENT_TYPE)).map_or("", essence))
+        self.framing_of(status, headers.get(CONTENT_TYPE))
     }
 
-    fn framing_of(self, status: StatusCode, content_type: &str) -> Framing {
+    fn framing_of(self, status: StatusCode, content_type: Option<&HeaderValue>) -> Framing {
         if !status.is_success() {
             return Framing::Document;
         }
-        let is = |name: &str| content_type.eq_ignore_ascii_case(name);
-        if is("text/event-stream") {
+        if is_type(content_type, "text/event-stream") {
             Framing::Sse
         } else if self.endpoint() == Endpoint::StreamArray
-            && (is("application/json") || content_type.is_empty())
+            && (content_type.is_none_or(HeaderValue::is_empty)
+                || is_type(content_type, "application/json"))
         {
             Framing::JsonArray
         } else {
@@ -367,9 +366,13 @@ fn reader(framing: Framing, max_event: usize) -> Reader {
     }
 }
 
-/// A content type without its parameters.
-fn essence(content_type: &str) -> &str {
-    content_type.split(';').next().unwrap_or_default().trim()
+/// Whether a content type is `name`, whatever its parameters.
+fn is_type(content_type: Option<&HeaderValue>, name: &str) -> bool {
+    let value = content_type.map_or(&[][..], |value| value.as_bytes().trim_ascii_start());
+    value.split_at_checked(name.len()).is_some_and(|(essence, parameters)| {
+        essence.eq_ignore_ascii_case(name.as_bytes())
+            && matches!(parameters.trim_ascii_start(), [] | [b';', ..])
+    })
 }
 
 /// Headers that name a request at a provider that is not known.

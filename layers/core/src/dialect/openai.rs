@@ -383,7 +383,7 @@ fn tokens(usage: Option<Value<'_>>, notes: &mut Notes) {
 }
 
 /// A chat stream that lacks `[DONE]` is whole once every choice has its finish reason: the SDK ends
-/// quietly there (`wire/FACTS.md`, section 7).
+/// quietly there.
 const fn whole(notes: &Notes) -> bool {
     !notes.typed && notes.choices.all_finished()
 }

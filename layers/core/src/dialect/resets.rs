@@ -10,7 +10,7 @@ use crate::{Hint, HintSource, time};
 
 /// When the last of the empty buckets is full again. Buckets that still hold something are not what
 /// stood in the request's way. For answers of status 429 only; the official SDKs ignore these
-/// headers (`wire/FACTS.md`, section 7).
+/// headers.
 pub(super) fn hint(buckets: &[Bucket], headers: &HeaderMap, now: SystemTime) -> Option<Hint> {
     buckets
         .iter()

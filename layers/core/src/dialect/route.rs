@@ -70,7 +70,9 @@ const TELLING_HEADERS: &[(&str, Dialect)] = &[
 /// segment, which a segment `models` (or `tunedModels`) must precede. Clients may write the colon
 /// as `%3A`.
 pub(super) fn model_and_method(path: &str) -> Option<(Range<usize>, &str)> {
-    let start = path.rfind('/')? + 1;
+    // Most paths end in no method: that is seen at a glance.
+    memchr::memrchr2(b':', b'%', path.as_bytes())?;
+    let start = memchr::memrchr(b'/', path.as_bytes())? + 1;
     let collection = path[..start - 1].rsplit('/').next()?;
     if !matches!(collection, "models" | "tunedModels") {
         return None;

@@ -134,7 +134,7 @@ impl SseReader {
     }
 
     /// The stream is over: gives `on_event` an event that lacks its closing blank line, if its data
-    /// is `[DONE]` or a whole JSON text. Anything less is dropped (`wire/FACTS.md`, section 0.2).
+    /// is `[DONE]` or a whole JSON text. Anything less is dropped, as the OpenAI and Anthropic SDKs do.
     pub(super) fn finish(&mut self, mut on_event: impl FnMut(Event<'_>)) {
         if self.in_line {
             self.end_kept_line(&mut on_event);

@@ -107,9 +107,8 @@ fn settings_that_make_no_sense_are_refused() {
 
 #[test]
 fn calls_of_one_seed_differ_and_the_same_seed_repeats() {
-    let draws = |seed: &Seed| -> Vec<u64> {
-        (0..100).map(|_| seed.split().draw().to_bits()).collect()
-    };
+    let draws =
+        |seed: &Seed| -> Vec<u64> { (0..100).map(|_| seed.split().draw().to_bits()).collect() };
     let (a, b) = (Seed::new(1), Seed::new(1));
     let first = draws(&a);
     assert_eq!(first, draws(&b));

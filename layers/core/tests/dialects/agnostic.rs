@@ -15,9 +15,7 @@ fn every_case_is_a_success_or_one_kind_of_failure() {
         let declined = provider.evidence() == backstop_core::Evidence::FinishReason
             && provider.class() == Class::ContentRefused;
         let expected = match case.status {
-            401 | 403 => Class::Auth,
-            404 => Class::NotFound,
-            405 => Class::InvalidRequest,
+            401 | 403 | 404 | 405 => Class::InvalidRequest,
             _ if declined || provider.class() == Class::Success => Class::Success,
             _ => Class::Transient,
         };

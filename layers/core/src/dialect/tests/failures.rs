@@ -11,7 +11,7 @@ fn read(dialect: Dialect, status: u16, document: &str) -> Failure {
     Failure::read(Some(dialect), StatusCode::from_u16(status).unwrap(), error, Some(document))
 }
 
-/// `wire/FACTS.md`, section 0.2: the order in which the places are looked at.
+/// The order in which the places are looked at.
 #[test]
 fn the_first_place_that_holds_a_code_names_it() {
     for (document, code) in [
