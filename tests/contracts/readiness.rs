@@ -10,8 +10,11 @@ use std::pin::pin;
 
 use backstop::backoff::Backoff;
 use backstop::classify::ClassifyService;
-use backstop::testing::{Outcome, Probe, Readiness, ReadinessProbe, Script, ScriptedService};
-use backstop::{BackoffLayer, ClassifyLayer};
+use backstop::testing::{
+    Outcome, Probe, Readiness, ReadinessProbe, Script, ScriptedBody, ScriptedService, Step,
+};
+use backstop::{BackoffLayer, ClassifyLayer, Error};
+use http::Request;
 use tower::{Layer, Service, ServiceExt};
 
 use crate::support::{CHAT, exact_backoff, millis, post, read, ready, secs};
@@ -118,6 +121,24 @@ async fn a_ready_service_that_is_dropped_without_a_call_gives_its_permit_back() 
     drop(service);
     assert_eq!((probe.unused_permits(), probe.calls()), (1, 0));
     assert_at_rest(&probe, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_call_gives_its_permit_back_at_once_and_not_when_it_is_dropped() {
+    let broken = || ScriptedBody::new([Step::error("the caller broke off")]);
+    for body in [ScriptedBody::full("too large"), broken()] {
+        let service = ReadinessProbe::new(failing());
+        let (probe, provider) = (service.probe(), service.get_ref().clone());
+        let mut stack = exact_backoff().body_limit(8).build().unwrap().layer(service);
+        let stack = ServiceExt::<Request<ScriptedBody>>::ready(&mut stack).await.unwrap();
+        assert_eq!(probe.live_permits(), 1);
+        let mut call = pin!(stack.call(Request::post(CHAT).body(body).unwrap()));
+        let error = call.as_mut().await.unwrap_err();
+        // `call` is over, and still there.
+        assert!(matches!(error, Error::TooLarge { .. } | Error::RequestBody(_)), "{error:?}");
+        assert_eq!((probe.live_permits(), probe.unused_permits()), (0, 1));
+        assert_eq!(provider.calls(), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

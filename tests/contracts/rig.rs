@@ -24,6 +24,7 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
@@ -66,6 +67,9 @@ pub(crate) fn gzip(text: impl AsRef<[u8]>) -> Bytes {
     encoder.finish().unwrap().into()
 }
 
+/// Longer than any call takes; on a paused clock, where nothing else is to happen, it passes at once.
+const FOR_EVER: Duration = secs(60 * 60 * 24 * 365 * 20);
+
 // === a client on real sockets ===
 
 pub(crate) type Client = hyper_util::client::legacy::Client<HttpConnector, RequestBody>;
@@ -104,10 +108,11 @@ where
     /// Sends `request` and reads the answer to its end, well or not.
     pub(crate) async fn send<B>(&self, request: Request<B>) -> Result<Received<Error>, Error>
     where
-        B: Body<Data = Bytes>,
+        B: Body<Data = Bytes> + Unpin,
         B::Error: Into<BoxError>,
     {
-        Ok(receive(self.stack.clone().oneshot(request).await?).await)
+        let call = async { Ok(receive(self.stack.clone().oneshot(request).await?).await) };
+        timeout(FOR_EVER, call).await.expect("the call hangs")
     }
 }
 

@@ -41,6 +41,11 @@ where
     service.ready().await.unwrap()
 }
 
+/// Fails a test that would wait for ever: under the paused clock nothing else would end it.
+pub(crate) async fn bounded<F: Future>(wait: F) -> F::Output {
+    tokio::time::timeout(secs(10_000_000), wait).await.expect("it never ends")
+}
+
 /// Waits of exactly 0.5, 1, 2, … seconds.
 pub(crate) fn exact_backoff() -> BackoffBuilder {
     BackoffLayer::builder().jitter(Jitter::None)

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use backstop_core::dialect::Dialect;
@@ -8,8 +8,7 @@ use backstop_core::{
     Action, AttemptCell, Bounds, CallContext, CallOptions, Class, Exhausted, Guard, Labels, Next,
     OnExhausted, RequestBody, Retries, Rung, Verdict, WaitReason,
 };
-use http::request::Parts;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use tower_service::Service;
 
 use crate::config::Config;
@@ -22,28 +21,74 @@ pub(crate) struct Call<S> {
     config: Arc<Config>,
     /// `None` once the call is over: what it held of the service below is given back at once.
     service: Option<S>,
-    /// Whether `service` was polled ready and not called since.
-    is_ready: bool,
-    head: Head,
-    body: RequestBody,
+    /// The request as it is sent; its body is empty until the caller's was read. Gone with the only
+    /// attempt where no other can come.
+    request: Option<Request<RequestBody>>,
+    keeps_request: bool,
     deadline: Option<Instant>,
     /// What this call wants otherwise than the layer is set; rare.
     own: Option<Box<Own>>,
     failed: Option<Box<Failed>>,
 }
 
-/// The request's head: kept for more attempts, or gone with the only one.
-enum Head {
-    Gone,
-    Kept(Parts),
-    Once(Parts),
-}
-
 /// The settings as they are for one call.
-struct Own {
+pub(crate) struct Own {
     bounds: Bounds,
     on_exhausted: OnExhausted,
     retry_stateful: bool,
+}
+
+impl Own {
+    /// What the request's extensions, a layer above or the deadline set for this call; nothing, mostly.
+    #[inline]
+    pub(crate) fn of(config: &Config, extensions: &mut Extensions) -> Option<Box<Self>> {
+        if config.deadline.is_none() && extensions.is_empty() {
+            return None;
+        }
+        Self::read(config, extensions)
+    }
+
+    fn read(config: &Config, extensions: &mut Extensions) -> Option<Box<Self>> {
+        let context = extensions.get::<CallContext>();
+        let options = match context {
+            Some(context) => Some(context.options()),
+            None => extensions.get::<CallOptions>(),
+        };
+        if options.is_none() && config.deadline.is_none() {
+            return None;
+        }
+        let mut bounds = config.bounds.clone();
+        if let Some(context) = context {
+            let planned =
+                context.chain().and_then(|chain| chain.rungs().get(context.rung() as usize));
+            bounds.attempts = planned.map(Rung::attempts);
+            bounds.deadline = context.deadline();
+        }
+        if let Some(options) = options {
+            bounds.guards = options.guards(&bounds.guards);
+            // The caller's number counts for the primary; a fallback has its own.
+            if context.is_none_or(|context| context.rung() == 0) {
+                bounds.attempts = options.attempts().or(bounds.attempts);
+            }
+        }
+        let on_exhausted = options.and_then(CallOptions::exhaustion).unwrap_or(config.on_exhausted);
+        let retry_stateful =
+            options.and_then(CallOptions::stateful).unwrap_or(config.retry_stateful);
+        let time = options.and_then(CallOptions::time).or(config.deadline);
+        if let (None, Some(time)) = (bounds.deadline, time) {
+            let now = tokio::time::Instant::now();
+            bounds.deadline = now.checked_add(time).map(tokio::time::Instant::into_std);
+            let options = options.cloned().unwrap_or_default();
+            let context = CallContext::new(options, Some(now.into_std()), bounds.deadline);
+            // The layers below must stop at the same instant.
+            extensions.insert(context);
+        }
+        Some(Box::new(Self { bounds, on_exhausted, retry_stateful }))
+    }
+
+    pub(crate) fn keeps_request(&self) -> bool {
+        !self.bounds.allow_no_retry() || self.on_exhausted == OnExhausted::Error
+    }
 }
 
 /// What there is to remember once an attempt has failed.
@@ -64,28 +109,18 @@ pub(crate) enum Step<RB> {
 }
 
 impl<S> Call<S> {
+    /// A call whose `request` is still to be sent, or is kept to be sent again.
+    // Nothing but the literal: a request has 256 bytes, and every stop on its way here copies them.
+    #[inline(always)]
     pub(crate) fn new(
-        service: S,
+        service: Option<S>,
         config: Arc<Config>,
-        mut head: Parts,
-        unready: Option<Error>,
+        own: Option<Box<Own>>,
+        request: Option<Request<RequestBody>>,
+        keeps_request: bool,
     ) -> Self {
-        let own = own(&config, &mut head);
-        let is_kept = match &own {
-            Some(own) => !own.bounds.allow_no_retry() || own.on_exhausted == OnExhausted::Error,
-            None => config.keeps_head,
-        };
-        Self {
-            config,
-            service: Some(service),
-            is_ready: unready.is_none(),
-            head: if is_kept { Head::Kept(head) } else { Head::Once(head) },
-            body: RequestBody::empty(),
-            deadline: own.as_ref().and_then(|own| own.bounds.deadline),
-            own,
-            failed: unready
-                .map(|unready| Box::new(Failed { unready: Some(unready), ..Failed::default() })),
-        }
+        let deadline = own.as_ref().and_then(|own| own.bounds.deadline);
+        Self { config, service, request, keeps_request, deadline, own, failed: None }
     }
 
     pub(crate) fn retries(&self) -> u32 {
@@ -96,30 +131,20 @@ impl<S> Call<S> {
         self.deadline
     }
 
-    /// Takes the body; the first attempt can begin, or has failed already.
-    pub(crate) fn start(&mut self, body: RequestBody) -> Result<(), Error> {
-        self.body = body;
-        if self.own.is_some()
-            && let Some(context) = self.context()
-        {
-            context.begin_first();
-        }
-        match self.failed.as_mut().and_then(|failed| failed.unready.take()) {
-            Some(unready) => Err(unready),
-            None => Ok(()),
+    /// Remembers an error of the service's readiness until the body is there.
+    pub(crate) fn remember(&mut self, unready: Option<Error>) {
+        if unready.is_some() {
+            self.failed.get_or_insert_default().unready = unready;
         }
     }
 
-    /// Gives up what the service was polled ready for, while a slow caller sends its body: others
-    /// can use the place.
-    pub(crate) fn give_back_readiness(&mut self)
-    where
-        S: Clone,
-    {
-        if self.is_ready {
-            self.service = self.service.clone();
-            self.is_ready = false;
+    /// Takes the body, and says what was met before it was there.
+    pub(crate) fn take_body(&mut self, body: RequestBody) -> Option<Error> {
+        if let Some(request) = &mut self.request {
+            *request.body_mut() = body;
+            begin_first(request);
         }
+        self.failed.as_mut()?.unready.take()
     }
 
     /// Lets go of the service, and with it of anything reserved.
@@ -128,14 +153,7 @@ impl<S> Call<S> {
     }
 
     fn context(&self) -> Option<&CallContext> {
-        self.parts()?.extensions.get()
-    }
-
-    const fn parts(&self) -> Option<&Parts> {
-        match &self.head {
-            Head::Kept(parts) | Head::Once(parts) => Some(parts),
-            Head::Gone => None,
-        }
+        self.request.as_ref()?.extensions().get()
     }
 
     fn on_exhausted(&self) -> OnExhausted {
@@ -151,43 +169,6 @@ impl<S> Call<S> {
     }
 }
 
-/// What the request's extensions, a layer above or the deadline set for this call.
-fn own(config: &Config, head: &mut Parts) -> Option<Box<Own>> {
-    let context = head.extensions.get::<CallContext>();
-    let options = match context {
-        Some(context) => Some(context.options()),
-        None => head.extensions.get::<CallOptions>(),
-    };
-    if options.is_none() && config.deadline.is_none() {
-        return None;
-    }
-    let mut bounds = config.bounds.clone();
-    if let Some(context) = context {
-        let planned = context.chain().and_then(|chain| chain.rungs().get(context.rung() as usize));
-        bounds.attempts = planned.map(Rung::attempts);
-        bounds.deadline = context.deadline();
-    }
-    if let Some(options) = options {
-        bounds.guards = options.guards(&bounds.guards);
-        // The caller's number counts for the primary; a fallback has its own.
-        if context.is_none_or(|context| context.rung() == 0) {
-            bounds.attempts = options.attempts().or(bounds.attempts);
-        }
-    }
-    let on_exhausted = options.and_then(CallOptions::exhaustion).unwrap_or(config.on_exhausted);
-    let retry_stateful = options.and_then(CallOptions::stateful).unwrap_or(config.retry_stateful);
-    let time = options.and_then(CallOptions::time).or(config.deadline);
-    if let (None, Some(time)) = (bounds.deadline, time) {
-        let now = tokio::time::Instant::now();
-        bounds.deadline = now.checked_add(time).map(tokio::time::Instant::into_std);
-        let options = options.cloned().unwrap_or_default();
-        let context = CallContext::new(options, Some(now.into_std()), bounds.deadline);
-        // The layers below must stop at the same instant.
-        head.extensions.insert(context);
-    }
-    Some(Box::new(Own { bounds, on_exhausted, retry_stateful }))
-}
-
 impl<S> Call<S>
 where
     S: Service<Request<RequestBody>>,
@@ -196,24 +177,14 @@ where
     /// Waits for the service's readiness and calls it.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<S::Future, Error>> {
         let Some(service) = &mut self.service else { return Poll::Pending };
-        if !self.is_ready {
-            match service.poll_ready(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(Error::from_inner(error))),
-                Poll::Ready(Ok(())) => {}
-            }
+        if let Err(error) = ready!(service.poll_ready(cx)) {
+            return Poll::Ready(Err(Error::from_inner(error)));
         }
-        self.is_ready = false;
-        let request = match &mut self.head {
-            Head::Kept(head) => Request::from_parts(head.clone(), self.body.clone()),
-            head => match std::mem::replace(head, Head::Gone) {
-                Head::Once(head) | Head::Kept(head) => {
-                    Request::from_parts(head, std::mem::take(&mut self.body))
-                }
-                Head::Gone => return Poll::Pending,
-            },
-        };
-        Poll::Ready(Ok(service.call(request)))
+        let request = if self.keeps_request { self.request.clone() } else { self.request.take() };
+        match request {
+            Some(request) => Poll::Ready(Ok(service.call(request))),
+            None => Poll::Pending,
+        }
     }
 
     /// Decides what the end of an attempt leads to.
@@ -272,14 +243,13 @@ where
     /// Once for a call, and only while there is a head to send.
     fn may_repeat_at_once(&mut self) -> bool {
         let failed = self.failed.get_or_insert_default();
-        !std::mem::replace(&mut failed.repeated_unprocessed, true)
-            && matches!(self.head, Head::Kept(_))
+        !std::mem::replace(&mut failed.repeated_unprocessed, true) && self.keeps_request
     }
 
     fn is_stateful(&self) -> bool {
-        let Some(head) = self.parts() else { return false };
-        Dialect::of_request(&head.uri, &head.headers)
-            .is_some_and(|dialect| dialect.is_stateful(&self.body.to_bytes()))
+        let Some(request) = &self.request else { return false };
+        Dialect::of_request(request.uri(), request.headers())
+            .is_some_and(|dialect| dialect.is_stateful(&request.body().to_bytes()))
     }
 
     /// Tells the layers below, and whoever listens, that another attempt comes.
@@ -312,13 +282,13 @@ where
     /// The first retry of a layer that stands alone: from here on there is something to tell.
     fn insert_context(&mut self, wait: Duration) -> u32 {
         let deadline = self.deadline;
-        let (Head::Kept(head) | Head::Once(head)) = &mut self.head else { return 0 };
-        let options = head.extensions.get::<CallOptions>().cloned().unwrap_or_default();
+        let Some(request) = &mut self.request else { return 0 };
+        let options = request.extensions().get::<CallOptions>().cloned().unwrap_or_default();
         let context = CallContext::new(options, None, deadline);
         context.begin_first();
         context.begin_next(wait);
         let attempt = context.attempt();
-        head.extensions.insert(context);
+        request.extensions_mut().insert(context);
         attempt
     }
 
@@ -336,12 +306,13 @@ where
             "the attempt failed; no other comes"
         );
         let as_error = self.on_exhausted() == OnExhausted::Error;
-        let (Some(head), true) = (self.parts(), as_error || result.is_err()) else {
+        let (Some(request), true) = (&self.request, as_error || result.is_err()) else {
             return hand_back(result);
         };
-        let exhausted = Exhausted::new(&head.uri, guard, verdict)
+        let exhausted = Exhausted::new(request.uri(), guard, verdict)
             .with_label(
-                labels(head).and_then(|labels| labels.node.as_deref().or(labels.run.as_deref())),
+                labels(request.extensions())
+                    .and_then(|labels| labels.node.as_deref().or(labels.run.as_deref())),
             )
             .with_retries(retries.count(), retries.waited())
             .with_disabled(self.bounds().guards.disabled())
@@ -351,10 +322,17 @@ where
     }
 }
 
-fn labels(head: &Parts) -> Option<&Labels> {
-    match head.extensions.get::<CallContext>() {
+/// Tells the layers below that the call begins, if there is something to tell it by.
+pub(crate) fn begin_first(request: &Request<RequestBody>) {
+    if let Some(context) = CallContext::of(request) {
+        context.begin_first();
+    }
+}
+
+fn labels(extensions: &Extensions) -> Option<&Labels> {
+    match extensions.get::<CallContext>() {
         Some(context) => Some(context.labels()),
-        None => head.extensions.get().map(CallOptions::labels),
+        None => extensions.get().map(CallOptions::labels),
     }
 }
 

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +20,7 @@ pub struct BackoffBuilder {
     config: Config,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) schedule: Schedule,
     pub(crate) bounds: Bounds,
@@ -30,8 +31,8 @@ pub(crate) struct Config {
     pub(crate) retry_stateful: bool,
     pub(crate) seed: Seed,
     pub(crate) clock: WallClock,
-    /// Whether a call without settings of its own can need its head after the first attempt.
-    pub(crate) keeps_head: bool,
+    /// Whether a call without settings of its own can need its request after the first attempt.
+    pub(crate) keeps_request: bool,
 }
 
 impl BackoffBuilder {
@@ -47,7 +48,7 @@ impl BackoffBuilder {
                 retry_stateful: false,
                 seed: Seed::random(),
                 clock: system_clock(),
-                keeps_head: true,
+                keeps_request: true,
             },
         }
     }
@@ -188,9 +189,38 @@ impl BackoffBuilder {
 
     pub(crate) fn into_layer_unchecked(self) -> BackoffLayer {
         let mut config = self.config;
-        config.keeps_head =
+        config.keeps_request =
             !config.bounds.allow_no_retry() || config.on_exhausted == OnExhausted::Error;
         BackoffLayer { config: Arc::new(config) }
+    }
+}
+
+/// What was set, and not what follows from it.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            schedule,
+            bounds,
+            actions,
+            deadline,
+            body_limit,
+            on_exhausted,
+            retry_stateful,
+            seed,
+            clock,
+            keeps_request: _,
+        } = self;
+        f.debug_struct("Config")
+            .field("schedule", schedule)
+            .field("bounds", bounds)
+            .field("actions", actions)
+            .field("deadline", deadline)
+            .field("body_limit", body_limit)
+            .field("on_exhausted", on_exhausted)
+            .field("retry_stateful", retry_stateful)
+            .field("seed", seed)
+            .field("clock", clock)
+            .finish()
     }
 }
 

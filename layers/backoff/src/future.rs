@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use backstop_core::error::{BoxError, Error, TimedOut};
@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
-use crate::call::{Call, Step};
+use crate::call::{Call, Own, Step, begin_first};
 use crate::config::Config;
 use crate::drain::Drain;
 
@@ -35,8 +35,10 @@ pin_project! {
 pin_project! {
     #[project = StateProjection]
     enum State<B, F, RB> {
-        /// Reads the caller's body whole.
-        Collecting { #[pin] collect: Collect<B> },
+        /// Reads the rest of the caller's body.
+        Collecting { collect: Collect<B> },
+        /// The call met an error before its first attempt.
+        Met { error: Option<Error> },
         /// An attempt is in flight.
         Calling { #[pin] attempt: F },
         /// Lets the failed answer go, and waits.
@@ -50,20 +52,60 @@ pin_project! {
 
 impl<S, B, RB> ResponseFuture<S, B, RB>
 where
-    S: Service<Request<RequestBody>>,
+    S: Service<Request<RequestBody>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
 {
+    #[inline]
     pub(crate) fn new(
-        ready: S,
+        mut ready: S,
         config: Arc<Config>,
-        request: Request<B>,
+        mut request: Request<B>,
         unready: Option<Error>,
     ) -> Self {
+        let own = Own::of(&config, request.extensions_mut());
+        let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
         let (head, body) = request.into_parts();
-        let collect = Collect::new(body, config.body_limit);
-        Self {
-            state: State::Collecting { collect },
-            timer: None,
-            call: Call::new(ready, config, head, unready),
+        let mut collect = Collect::new(body, config.body_limit);
+        // Most bodies are there already: then the service that is ready is called right here. Whoever
+        // polls later brings a waker that wakes.
+        let body = Pin::new(&mut collect).poll_collect(&mut Context::from_waker(Waker::noop()));
+        match (body, unready) {
+            (Poll::Ready(Ok(body)), None) => {
+                let request = Request::from_parts(head, body);
+                if own.is_some() {
+                    begin_first(&request);
+                }
+                let kept = keeps_request.then(|| request.clone());
+                let attempt = ready.call(request);
+                let service = keeps_request.then_some(ready);
+                Self {
+                    state: State::Calling { attempt },
+                    timer: None,
+                    call: Call::new(service, config, own, kept, keeps_request),
+                }
+            }
+            (body, unready) => {
+                // The clone has reserved nothing: others can use the place while a slow caller sends
+                // its body.
+                let service = Some(ready.clone());
+                drop(ready);
+                let request = Some(Request::from_parts(head, RequestBody::empty()));
+                let mut call = Call::new(service, config, own, request, keeps_request);
+                let state = match body {
+                    Poll::Pending => {
+                        call.remember(unready);
+                        State::Collecting { collect }
+                    }
+                    Poll::Ready(Err(error)) => State::Met { error: Some(error) },
+                    Poll::Ready(Ok(body)) => {
+                        call.take_body(body);
+                        State::Met { error: unready }
+                    }
+                };
+                Self { state, timer: None, call }
+            }
         }
     }
 }
@@ -72,7 +114,7 @@ impl<S, B, RB> Future for ResponseFuture<S, B, RB>
 where
     S: Service<Request<RequestBody>, Response = Response<RB>> + Clone,
     S::Error: Into<BoxError>,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
     RB: Body,
 {
@@ -83,24 +125,26 @@ where
         let call = this.call;
         loop {
             let result = match this.state.as_mut().project() {
-                StateProjection::Collecting { collect } => match collect.poll_collect(cx) {
-                    Poll::Ready(Ok(body)) => match call.start(body) {
-                        Ok(()) => {
-                            this.state.set(State::Readying);
+                StateProjection::Collecting { collect } => {
+                    match Pin::new(collect).poll_collect(cx) {
+                        Poll::Ready(Ok(body)) => {
+                            let error = call.take_body(body);
+                            this.state.set(match error {
+                                Some(_) => State::Met { error },
+                                None => State::Readying,
+                            });
                             continue;
                         }
-                        Err(unready) => Err(unready),
-                    },
-                    Poll::Ready(Err(error)) => {
-                        this.state.set(State::Done);
-                        call.end();
-                        return Poll::Ready(Err(error));
+                        Poll::Ready(Err(error)) => Err(error),
+                        Poll::Pending => {
+                            ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
+                            Err(past_deadline())
+                        }
                     }
-                    Poll::Pending => {
-                        call.give_back_readiness();
-                        ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
-                        Err(past_deadline())
-                    }
+                }
+                StateProjection::Met { error } => match error.take() {
+                    Some(error) => Err(error),
+                    None => return Poll::Pending,
                 },
                 StateProjection::Readying => match call.poll_ready(cx) {
                     Poll::Ready(Ok(attempt)) => {
@@ -162,6 +206,7 @@ where
         let Self { state, timer: _, call } = self;
         let state = match state {
             State::Collecting { .. } => "Collecting",
+            State::Met { .. } => "Met",
             State::Calling { .. } => "Calling",
             State::Waiting { .. } => "Waiting",
             State::Readying => "Readying",

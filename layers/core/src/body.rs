@@ -156,15 +156,16 @@ pin_project! {
         #[pin]
         body: B,
         limit: u64,
-        len: u64,
-        gathered: Gathered,
+        // Boxed, since most bodies have one frame and never need it.
+        gathered: Option<Box<Gathered>>,
     }
 }
 
 impl<B> Collect<B> {
     /// Reads `body`, which may have up to `limit` bytes.
-    pub fn new(body: B, limit: u64) -> Self {
-        Self { body, limit, len: 0, gathered: Gathered::Nothing }
+    #[inline]
+    pub const fn new(body: B, limit: u64) -> Self {
+        Self { body, limit, gathered: None }
     }
 }
 
@@ -178,86 +179,110 @@ where
     /// # Errors
     /// [`Error::TooLarge`] as soon as the body announces, or has, more than `limit` bytes;
     /// [`Error::RequestBody`] if it breaks off.
+    #[inline]
     pub fn poll_collect(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<RequestBody, Error>> {
+        let this = self.as_mut().project();
+        if this.gathered.is_none() && this.body.size_hint().lower() > *this.limit {
+            return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
+        }
         loop {
             let mut this = self.as_mut().project();
-            let to_come = this.body.size_hint().lower();
-            if this.len.saturating_add(to_come) > *this.limit {
-                return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
-            }
             let frame = match this.body.as_mut().poll_frame(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(None) => {
-                    return Poll::Ready(Ok(std::mem::take(this.gathered).into_body()));
+                    let gathered = this.gathered.take();
+                    return Poll::Ready(Ok(gathered
+                        .map(|all| all.into_body())
+                        .unwrap_or_default()));
                 }
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(Err(Error::RequestBody(error.into())));
                 }
-                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Pending => {
+                    // What is announced to be too large need not be waited for.
+                    let so_far = this.gathered.as_ref().map_or(0, |all| all.len);
+                    let to_come = this.body.size_hint().lower();
+                    if so_far.saturating_add(to_come) > *this.limit {
+                        return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
+                    }
+                    return Poll::Pending;
+                }
             };
             let Ok(data) = frame.into_data() else { continue };
-            *this.len = this.len.saturating_add(data.len() as u64);
-            if *this.len > *this.limit {
-                return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
-            }
             // Spares a body the poll that would only say "that was all"; most have one frame.
             let is_end = this.body.is_end_stream();
-            if is_end && matches!(this.gathered, Gathered::Nothing) {
+            if is_end && this.gathered.is_none() && data.len() as u64 <= *this.limit {
                 return Poll::Ready(Ok(data.into()));
             }
-            this.gathered.push(data, *this.limit);
+            let to_come = (data.len() as u64).saturating_add(this.body.size_hint().lower());
+            if to_come > *this.limit {
+                return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
+            }
+            let gathered = this.gathered.get_or_insert_default();
+            if !gathered.push(data, *this.limit) {
+                return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
+            }
             if is_end {
-                return Poll::Ready(Ok(std::mem::take(this.gathered).into_body()));
+                return Poll::Ready(Ok(std::mem::take(gathered).into_body()));
             }
         }
     }
 }
 
-/// The frames so far: a few as they came, many joined.
+/// The frames so far.
 #[derive(Debug, Default)]
-enum Gathered {
-    #[default]
-    Nothing,
-    One(Bytes),
+struct Gathered {
+    len: u64,
+    frames: Frames,
+}
+
+/// A few as they came, many joined.
+#[derive(Debug)]
+enum Frames {
     Few(Vec<Bytes>),
     Joined(Vec<u8>),
 }
 
+impl Default for Frames {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
 impl Gathered {
-    /// Adds `data`; the buffer for joined frames never grows past `limit`.
-    fn push(&mut self, data: Bytes, limit: u64) {
-        if data.is_empty() {
-            return;
+    /// Adds `data`, if all of it has up to `limit` bytes then; the buffer for joined frames never grows
+    /// past that.
+    fn push(&mut self, data: Bytes, limit: u64) -> bool {
+        self.len = self.len.saturating_add(data.len() as u64);
+        if self.len > limit {
+            return false;
         }
-        match self {
-            Self::Nothing => *self = Self::One(data),
-            Self::One(first) => *self = Self::Few(vec![std::mem::take(first), data]),
-            Self::Few(few) if few.len() < RequestBody::MAX_PIECES => few.push(data),
-            Self::Few(few) => {
+        match &mut self.frames {
+            Frames::Few(few) if few.len() < RequestBody::MAX_PIECES => few.push(data),
+            Frames::Few(few) => {
                 let mut joined = Vec::new();
                 let len = few.iter().map(Bytes::len).sum::<usize>() + data.len();
                 grow(&mut joined, len, limit);
                 for piece in few.drain(..).chain([data]) {
                     joined.extend_from_slice(&piece);
                 }
-                *self = Self::Joined(joined);
+                self.frames = Frames::Joined(joined);
             }
-            Self::Joined(joined) => {
+            Frames::Joined(joined) => {
                 grow(joined, data.len(), limit);
                 joined.extend_from_slice(&data);
             }
         }
+        true
     }
 
     fn into_body(self) -> RequestBody {
-        match self {
-            Self::Nothing => RequestBody::empty(),
-            Self::One(only) => only.into(),
-            Self::Few(few) => RequestBody::from_pieces(few),
-            Self::Joined(joined) => joined.into(),
+        match self.frames {
+            Frames::Few(few) => RequestBody::from_pieces(few),
+            Frames::Joined(joined) => joined.into(),
         }
     }
 }
@@ -332,9 +357,9 @@ mod tests {
     use std::task::Waker;
 
     /// Yields the frames one by one, and says nothing about its length.
-    struct Frames(VecDeque<Bytes>);
+    struct FrameByFrame(VecDeque<Bytes>);
 
-    impl Body for Frames {
+    impl Body for FrameByFrame {
         type Data = Bytes;
         type Error = Infallible;
         fn poll_frame(
@@ -347,10 +372,10 @@ mod tests {
 
     fn collect(frames: &[&'static str], limit: u64) -> Result<RequestBody, Error> {
         let frames = frames.iter().map(|f| Bytes::from_static(f.as_bytes())).collect();
-        let mut collect = std::pin::pin!(Collect::new(Frames(frames), limit));
+        let mut collect = std::pin::pin!(Collect::new(FrameByFrame(frames), limit));
         match collect.as_mut().poll_collect(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => done,
-            Poll::Pending => unreachable!("Frames is never pending"),
+            Poll::Pending => unreachable!("it is never pending"),
         }
     }
 
@@ -385,8 +410,8 @@ mod tests {
     fn many_small_frames_never_take_more_memory_than_the_limit() {
         let mut gathered = Gathered::default();
         for _ in 0..100_000 {
-            gathered.push(Bytes::from_static(b"x"), 100_000);
-            if let Gathered::Joined(joined) = &gathered {
+            assert!(gathered.push(Bytes::from_static(b"x"), 100_000));
+            if let Frames::Joined(joined) = &gathered.frames {
                 assert!(joined.capacity() <= 100_000);
             }
         }

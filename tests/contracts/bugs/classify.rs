@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
-use crate::rig::{ASK, CHAT, MESSAGES, doubling, ms, post, receive, rig, secs, waits};
+use crate::rig::{ASK, CHAT, MESSAGES, doubling, listen, ms, post, receive, rig, secs, waits};
 
 const NO_CREDIT: &str = r#"{"error":{"message":"credit used up","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#;
 
@@ -156,10 +156,17 @@ async fn b004_a_529_is_retried_as_overload() {
         assert_eq!(verdict.status().unwrap().as_u16(), 529);
     }
     // By the status alone, without a classifier, it is the same.
+    let events = listen();
     let service = ScriptedService::new(script());
     let alone = backoff().build().unwrap().layer(service.clone());
     assert_eq!(alone.oneshot(post(MESSAGES, ASK)).await.unwrap().status(), 200);
     assert_eq!(waits(&service), [ms(500), ms(1_000)]);
+    for event in events.of("backstop::attempt") {
+        assert_eq!(
+            (event.field("class"), event.field("status")),
+            (Some("overloaded"), Some("529"))
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

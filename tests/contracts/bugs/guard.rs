@@ -126,10 +126,26 @@ async fn b013_a_deadline_cuts_the_attempt_in_flight() {
     let service = silent();
     let alone = backoff().build().unwrap().layer(service.clone());
     let start = Instant::now();
-    let error = alone.oneshot(post(CHAT, ASK)).await.unwrap_err();
+    let cut = tokio::time::timeout(secs(60), alone.oneshot(post(CHAT, ASK))).await.unwrap();
+    let error = cut.unwrap_err();
     assert_eq!((start.elapsed(), error.status().as_u16()), (ms(1_500), 504));
     assert_eq!(service.calls(), 1);
     assert!(matches!(service.log()[0].end, Some(CallEnd::Dropped(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b013_a_wait_that_the_deadline_cannot_hold_is_not_begun() {
+    for deadline in [ms(301), ms(699), ms(700)] {
+        let service = down();
+        let backoff = doubling(ms(100)).max_retry_time(Limit::Unlimited).deadline(deadline);
+        let backoff = backoff.on_exhausted(OnExhausted::Error);
+        let rig = rig(backoff, ClassifyLayer::builder(), service.clone());
+        let start = Instant::now();
+        let exhausted = exhausted(rig.send(post(CHAT, ASK)).await);
+        // The third wait would end at 0.7 s.
+        assert_eq!((start.elapsed(), exhausted.stopped_by()), (ms(300), Guard::Deadline));
+        assert_eq!((service.calls(), exhausted.waited()), (3, ms(300)));
+    }
 }
 
 #[tokio::test]

@@ -65,6 +65,10 @@ impl Body for Upload {
         Poll::Ready((len > 0).then(|| Ok(Frame::data(piece))))
     }
 
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
     fn size_hint(&self) -> SizeHint {
         if self.announced { SizeHint::with_exact(self.left) } else { SizeHint::default() }
     }
@@ -87,9 +91,12 @@ fn too_large<T: std::fmt::Debug>(result: Result<T, Error>) {
 
 #[test]
 fn b044_a_body_over_the_limit_is_refused_when_the_limit_is_passed_and_not_held_past_it() {
-    for piece in [1, 1_024, 64 * 1_024, 256 * 1_024] {
+    let pieces = [1, 1_024, 64 * 1_024, 256 * 1_024];
+    for (piece, len) in
+        pieces.into_iter().flat_map(|piece| [(piece, LIMIT + 1), (piece, 200 * MIB)])
+    {
         let service = ScriptedService::new([openai::chat("model-a", "hello")]);
-        let (upload, taken) = Upload::new(200 * MIB, piece);
+        let (upload, taken) = Upload::new(len, piece);
         let held = allocated(|| async {
             let backoff = doubling(ms(100)).body_limit(LIMIT);
             let rig = rig(backoff, ClassifyLayer::builder(), service.clone());

@@ -212,8 +212,10 @@ async fn a_body_that_is_dropped_after_its_own_end_is_a_success() {
         let mut body = response.into_body();
         // An SDK stops here, and never sees the end of the bytes.
         for _ in 0..events.len() {
+            assert_eq!(cell.end(), None, "{}", wire.name);
             body.frame().await.unwrap().unwrap();
         }
+        assert_eq!(cell.last_verdict().is_some(), wire.has_end, "{}: with its last frame", wire.name);
         drop(body);
         let case = format!("{}: {cell:?}", wire.name);
         let verdict = cell.last_verdict().unwrap();

@@ -2,11 +2,16 @@
 //!
 //! The cases are the same in every run; `PROPTEST_RNG_SEED=<n>` draws others.
 
-use backstop::Hold;
+use backstop::testing::{Outcome, ScriptedBody, ScriptedService};
+use backstop::{ClassifyLayer, Hold};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
+use tower::{ServiceBuilder, ServiceExt};
+
+use super::documents::{bytes_of, documents};
 use super::wires::{Got, WAYS, WIRES, Way, Wire, call};
+use crate::support::{exact_backoff, frames, post, read};
 
 /// Which stream, where it breaks and how, and the offsets at which its bytes are cut.
 #[derive(Clone, Debug)]
@@ -85,20 +90,56 @@ async fn check(case: Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The same cases in every run, unless a seed is given.
+fn config(cases: u32) -> Config {
+    let seeded = std::env::var_os("PROPTEST_RNG_SEED").is_some();
+    let usual = Config { cases, failure_persistence: None, ..Config::default() };
+    let rng_seed = if seeded { usual.rng_seed } else { RngSeed::Fixed(20_261_130) };
+    Config { rng_seed, ..usual }
+}
+
+fn run<T>(check: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap().block_on(check)
+}
+
 #[test]
 fn any_cut_of_a_stream_gives_the_same_outcome_and_the_same_bytes() {
-    let seeded = std::env::var_os("PROPTEST_RNG_SEED").is_some();
-    let usual = Config { failure_persistence: None, ..Config::default() };
-    let config = Config {
-        cases: 600,
-        rng_seed: if seeded { usual.rng_seed } else { RngSeed::Fixed(20_261_130) },
-        ..usual
-    };
-    TestRunner::new(config)
-        .run(&cases(), |case| {
-            let runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
-            runtime.block_on(check(case))
+    TestRunner::new(config(600)).run(&cases(), |case| run(check(case))).unwrap();
+}
+
+/// A document of which only the beginning comes, or all of it.
+async fn check_document(
+    document: usize,
+    kept: Option<prop::sample::Index>,
+    cuts: Vec<prop::sample::Index>,
+) -> Result<(), TestCaseError> {
+    let (path, answer) = documents("first").into_iter().nth(document).unwrap();
+    let (whole, (_, second)) = (bytes_of(answer).await, documents("second")[document].clone());
+    let (second, kept) =
+        (bytes_of(second).await, kept.map_or(whole.len(), |kept| kept.index(whole.len())));
+    let body = ScriptedBody::new(frames(pieces(&whole[..kept], &cuts))).unknown_size();
+    let cut = Outcome::status(200).json(body);
+    let provider = ScriptedService::new([cut, Outcome::status(200).json(second.clone())]);
+    let stack = ServiceBuilder::new()
+        .layer(exact_backoff().build().unwrap())
+        .layer(ClassifyLayer::new())
+        .service(provider.clone());
+    let got = read(stack.oneshot(post(path)).await.unwrap().into_body()).await;
+    let expected = if kept == whole.len() { (1, whole) } else { (2, second) };
+    prop_assert_eq!((provider.calls(), got.bytes.into()), expected, "{} kept {}", path, kept);
+    prop_assert!(got.end.is_ok());
+    Ok(())
+}
+
+#[test]
+fn any_cut_of_a_document_gives_the_same_outcome_and_the_same_bytes() {
+    // Every second document is whole.
+    let kept = prop_oneof![Just(None), any::<prop::sample::Index>().prop_map(Some)];
+    let cuts = prop::collection::vec(any::<prop::sample::Index>(), 0..60);
+    TestRunner::new(config(300))
+        .run(&(0..6_usize, kept, cuts), |(document, kept, cuts)| {
+            run(check_document(document, kept, cuts))
         })
         .unwrap();
 }

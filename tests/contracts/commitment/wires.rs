@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt};
 
-use crate::support::{exact_backoff, frames, post, read};
+use crate::support::{bounded, exact_backoff, frames, post, read};
 
 /// A dialect's stream, and where in it things happen.
 #[derive(Debug)]
@@ -205,9 +205,9 @@ pub(super) async fn call(
     let start = Instant::now();
     let mut request = post(wire.path);
     request.extensions_mut().insert(CallOptions::new().hold(hold));
-    let response = stack.oneshot(request).await.unwrap();
+    let response = bounded(stack.oneshot(request)).await.unwrap();
     let (status, verdict) = (response.status().as_u16(), Verdict::of(&response).cloned());
-    let body = read(response.into_body()).await;
+    let body = bounded(read(response.into_body())).await;
     Got {
         attempts: provider.calls(),
         status,

@@ -6,7 +6,7 @@ use backstop::{CallOptions, ClassifyLayer, Hold};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
 use super::{ask, client, quick_backoff};
-use crate::support::{millis, read};
+use crate::support::{millis, read, secs};
 
 /// One call through both layers; the connection of each attempt, by its number.
 async fn connections_of(hold: Hold, script: Vec<Answer>) -> Vec<usize> {
@@ -114,7 +114,7 @@ async fn an_answer_that_stalls_costs_its_connection_and_nothing_else() {
     assert_eq!(provider.connections(), 2);
     let between = log[1].arrived - log[0].arrived;
     assert!(between >= millis(60), "{between:?}");
-    assert!(between < millis(500), "the stall delays nothing: {between:?}");
+    assert!(between < secs(10), "the stall, which has no end, delays nothing: {between:?}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backstop::core::Guard;
 use backstop::testing::script::openai;
-use backstop::{Class, ClassifyLayer, Error, Verdict};
+use backstop::{BackoffLayer, Class, ClassifyLayer, Error, Jitter, Schedule, Verdict};
 use bytes::Bytes;
 use h2::Reason;
 use h2::server::SendResponse;
@@ -16,8 +16,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt};
 
-use super::{ask, client, quick_backoff};
+use super::{ask, client};
 use crate::support::{millis, read};
+
+const WAIT: Duration = millis(400);
 
 /// What is done with one request.
 #[derive(Clone, Copy, Debug)]
@@ -99,8 +101,10 @@ fn answer(respond: &mut SendResponse<Bytes>) {
 /// One call: the gaps between its attempts, and what it came to.
 async fn call(script: Vec<Do>, retries: u32) -> (Server, Result<Option<Verdict>, Error>) {
     let server = Server::start(script).await;
+    // Long beside what an idle machine needs, so that "at once" can be told from "after a wait" on a busy one.
+    let waits = Schedule::new(WAIT, WAIT * 2).with_jitter(Jitter::None);
     let stack = ServiceBuilder::new()
-        .layer(quick_backoff().max_retries(retries).build().unwrap())
+        .layer(BackoffLayer::builder().schedule(waits).max_retries(retries).build().unwrap())
         .layer(ClassifyLayer::new())
         .service(client(true));
     let result = match stack.oneshot(ask(&server.url())).await {
@@ -122,8 +126,8 @@ async fn a_refused_stream_is_repeated_at_once_and_takes_no_retry() {
     assert_eq!(result.unwrap().map(|verdict| verdict.class()), Some(Class::Success));
     let gaps = server.gaps();
     assert_eq!(gaps.len(), 2);
-    assert!(gaps[0] < millis(50), "at once: {gaps:?}");
-    assert!(gaps[1] >= millis(60), "after the first wait: {gaps:?}");
+    assert!(gaps[0] < WAIT, "at once: {gaps:?}");
+    assert!(gaps[1] >= WAIT, "after the first wait: {gaps:?}");
     assert_eq!(server.connections(), [0, 0, 0]);
 }
 
@@ -133,8 +137,8 @@ async fn the_second_refusal_of_a_call_waits_like_any_failure() {
     let (server, result) = call(script, 2).await;
     let gaps = server.gaps();
     assert_eq!(gaps.len(), 3, "one at once, and two retries");
-    assert!(gaps[0] < millis(50), "{gaps:?}");
-    assert!(gaps[1] >= millis(60) && gaps[2] >= millis(120), "{gaps:?}");
+    assert!(gaps[0] < WAIT, "{gaps:?}");
+    assert!(gaps[1] >= WAIT && gaps[2] >= WAIT * 2, "{gaps:?}");
     let error = result.unwrap_err();
     let Error::Exhausted(exhausted) = &error else { panic!("{error:?}") };
     assert_eq!((exhausted.retries(), exhausted.stopped_by()), (2, Guard::MaxRetries));
@@ -147,7 +151,7 @@ async fn a_stream_that_breaks_inside_the_server_is_an_ordinary_failure() {
         let (server, result) = call(vec![Do::Reset(reason); 2], 1).await;
         let gaps = server.gaps();
         assert_eq!(gaps.len(), 1, "{reason:?}");
-        assert!(gaps[0] >= millis(60), "{reason:?}: not at once: {gaps:?}");
+        assert!(gaps[0] >= WAIT, "{reason:?}: not at once: {gaps:?}");
         let error = result.unwrap_err();
         let verdict = error.verdict().unwrap();
         assert_eq!(verdict.class(), Class::Transient, "{reason:?}");

@@ -83,6 +83,16 @@ async fn a_stateful_body_is_repeated_too_since_nothing_was_done_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stateful_body_stays_repeatable_however_often_nothing_was_done_with_it() {
+    let provider = ScriptedService::new([unprocessed(), unprocessed(), unprocessed(), good()]);
+    let stack = exact_backoff().build().unwrap().layer(provider.clone());
+    let start = Instant::now();
+    let request = post_body(RESPONSES, r#"{"conversation":"conv_1"}"#);
+    assert_eq!(stack.oneshot(request).await.unwrap().status(), 200);
+    assert_eq!((provider.calls(), start.elapsed()), (4, millis(1_500)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_mark_is_found_however_deep_it_lies() {
     #[derive(Debug)]
     struct Outer(backstop::testing::BoxError);

@@ -143,15 +143,37 @@ async fn a_call_dropped_while_it_gets_ready_for_any_attempt_gives_up_its_place_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_never_polled_gives_its_permit_back() {
-    let service = ReadinessProbe::new(failing());
-    let probe: Probe = service.probe();
-    let mut stack = both(service);
-    let stack = ServiceExt::<Request<ScriptedBody>>::ready(&mut stack).await.unwrap();
-    let call = stack.call(ask(ScriptedBody::full("{}")));
-    assert_eq!(probe.live_permits(), 1);
-    drop(call);
-    assert_eq!((probe.live_permits(), probe.unused_permits(), probe.calls()), (0, 1, 0));
+async fn a_call_dropped_while_it_gets_ready_anew_for_its_first_attempt_has_sent_nothing() {
+    // The first reservation was given back while the body came; the second never comes.
+    let service = ReadinessProbe::new(failing()).readiness([Readiness::now(), Readiness::never()]);
+    let (probe, provider) = (service.probe(), service.get_ref().clone());
+    let body = ScriptedBody::new([Step::data("{"), Step::pause(secs(1)), Step::data("}")]);
+    let body_probe = body.probe();
+    let at = || {
+        assert!(body_probe.is_dropped() && probe.pendings() > 0);
+        assert_eq!((probe.readies(), probe.unused_permits()), (1, 1));
+    };
+    drop_after(both(service).oneshot(ask(body)), secs(9), at).await;
+    assert_eq!(provider.calls(), 0);
+    assert_at_rest(&probe, 0);
+    assert_nothing_runs();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_never_polled_holds_no_permit() {
+    // A body that is there: the permit is used on the spot. One that is not: it is given back.
+    let slow = ScriptedBody::new([Step::data("{"), Step::pause(secs(1)), Step::data("}")]);
+    for (body, unused, calls) in [(ScriptedBody::full("{}"), 0, 1), (slow, 1, 0)] {
+        let service = ReadinessProbe::new(failing());
+        let (probe, provider) = (service.probe(), service.get_ref().clone());
+        let mut stack = both(service);
+        let stack = ServiceExt::<Request<ScriptedBody>>::ready(&mut stack).await.unwrap();
+        assert_eq!(probe.live_permits(), 1);
+        let call = stack.call(ask(body));
+        assert_eq!((probe.live_permits(), probe.unused_permits()), (0, unused));
+        drop(call);
+        assert_eq!((probe.calls(), probe.in_flight(), provider.calls()), (calls, 0, calls));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -139,3 +139,40 @@ async fn a_call_that_is_cancelled_while_it_queues_for_a_place_leaves_the_queue()
     let answer = tokio::time::timeout(secs(1), stack.oneshot(post(CHAT))).await.unwrap();
     assert_eq!(answer.unwrap().status(), 200);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_classifier_alone_keeps_to_the_limit_below_it() {
+    let provider = ScriptedService::from_fn(|_| good().after(secs(1)));
+    let stack = ServiceBuilder::new()
+        .layer(ClassifyLayer::new())
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(provider.clone());
+    let start = Instant::now();
+    let calls: Vec<_> = (0..5).map(|_| tokio::spawn(stack.clone().oneshot(post(CHAT)))).collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+    assert_eq!((provider.calls(), start.elapsed()), (5, secs(5)), "one after the other");
+    let buffered = Buffer::new(stack, 2);
+    let calls: Vec<_> =
+        (0..5).map(|_| tokio::spawn(buffered.clone().oneshot(post(CHAT)))).collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+    assert_eq!((provider.calls(), start.elapsed()), (10, secs(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_backoff_alone_makes_its_attempts_through_one_place() {
+    let provider = third_time_lucky();
+    let stack = ServiceBuilder::new()
+        .layer(exact_backoff().build().unwrap())
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(provider.clone());
+    let start = Instant::now();
+    for calls in [3, 6, 9] {
+        assert_eq!(stack.clone().oneshot(post(CHAT)).await.unwrap().status(), 200);
+        assert_eq!(provider.calls(), calls);
+    }
+    assert_eq!(start.elapsed(), millis(4_500));
+}

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
 use super::{DONE, WORD, good, stream, timed_out, tireless, which};
-use crate::support::{CHAT, exact_backoff, millis, post, read, secs};
+use crate::support::{CHAT, bounded, exact_backoff, millis, post, read, secs};
 
 fn within(deadline: Duration) -> Request<Full<Bytes>> {
     let mut request = post(CHAT);
@@ -45,7 +45,7 @@ async fn it_cuts_the_attempt_in_flight_the_first_like_the_third() {
         let provider = ScriptedService::new(Script::new(script).then(Outcome::never()));
         let stack = tireless().deadline(secs(10)).build().unwrap().layer(provider.clone());
         let start = Instant::now();
-        assert_past_deadline(stack.oneshot(post(CHAT)).await);
+        assert_past_deadline(bounded(stack.oneshot(post(CHAT))).await);
         assert_eq!((start.elapsed(), provider.calls()), (secs(10), failures + 1));
         let last = provider.log().pop().unwrap();
         assert_eq!(last.end, Some(CallEnd::Dropped(start + secs(10))));
@@ -62,7 +62,7 @@ async fn both_layers_stop_at_the_same_instant() {
             .layer(ClassifyLayer::new())
             .service(provider.clone());
         let start = Instant::now();
-        assert_past_deadline(stack.oneshot(request).await);
+        assert_past_deadline(bounded(stack.oneshot(request)).await);
         assert_eq!((start.elapsed(), provider.calls()), (secs(10), 2));
     }
 }
@@ -71,7 +71,7 @@ async fn both_layers_stop_at_the_same_instant() {
 async fn it_holds_for_the_classifier_alone() {
     let stack = ClassifyLayer::new().layer(ScriptedService::new([Outcome::never()]));
     let start = Instant::now();
-    let error = stack.oneshot(within(secs(10))).await.unwrap_err();
+    let error = bounded(stack.oneshot(within(secs(10)))).await.unwrap_err();
     assert_eq!((start.elapsed(), timed_out(&error)), (secs(10), Some(TimedOut::Deadline)));
     assert_eq!(error.verdict().map(Verdict::class), Some(Class::Timeout));
 }
@@ -84,7 +84,7 @@ async fn it_cuts_an_answer_that_is_held() {
         .layer(ClassifyLayer::new())
         .service(ScriptedService::new([silent]));
     let start = Instant::now();
-    let response = stack.oneshot(within(secs(10))).await.unwrap();
+    let response = bounded(stack.oneshot(within(secs(10)))).await.unwrap();
     assert_eq!((response.status().as_u16(), start.elapsed()), (504, secs(10)));
     let body = read(response.into_body()).await;
     assert!(body.text().contains("deadline"), "{}", body.text());
@@ -98,7 +98,7 @@ async fn it_cuts_an_answer_that_is_handed_on() {
         .layer(ClassifyLayer::new())
         .service(ScriptedService::new([endless]));
     let start = Instant::now();
-    let response = stack.oneshot(within(millis(10_500))).await.unwrap();
+    let response = bounded(stack.oneshot(within(millis(10_500)))).await.unwrap();
     assert_eq!((response.status().as_u16(), start.elapsed()), (200, secs(1)));
     let body = read(response.into_body()).await;
     assert_eq!((start.elapsed(), body.text()), (millis(10_500), WORD.repeat(10)));
@@ -114,7 +114,7 @@ async fn a_wait_that_ends_at_it_is_not_begun_and_one_that_ends_before_it_is() {
         let provider = ScriptedService::new(Script::new([Outcome::status(503)]).repeat_last());
         let stack = exact_backoff().build().unwrap().layer(provider.clone());
         let start = Instant::now();
-        let response = stack.oneshot(within(millis(deadline))).await.unwrap();
+        let response = bounded(stack.oneshot(within(millis(deadline)))).await.unwrap();
         assert_eq!(response.status(), 503, "the last answer is the last word");
         assert_eq!(
             (provider.calls(), start.elapsed()),
@@ -134,7 +134,7 @@ async fn a_hint_that_it_cannot_hold_ends_the_call_at_once() {
             .layer(ClassifyLayer::new())
             .service(provider.clone());
         let start = Instant::now();
-        let response = stack.oneshot(within(secs(10))).await.unwrap();
+        let response = bounded(stack.oneshot(within(secs(10)))).await.unwrap();
         assert_eq!(response.status(), if attempts == 1 { 429 } else { 200 });
         assert_eq!((provider.calls(), start.elapsed()), (attempts, millis(elapsed)), "{hint}");
     }
@@ -148,7 +148,7 @@ async fn it_ends_a_call_whose_body_never_comes() {
     let probe = body.probe();
     let (head, _) = within(secs(10)).into_parts();
     let start = Instant::now();
-    assert_past_deadline(stack.oneshot(Request::from_parts(head, body)).await);
+    assert_past_deadline(bounded(stack.oneshot(Request::from_parts(head, body))).await);
     assert_eq!((start.elapsed(), provider.calls()), (secs(10), 0));
     assert!(probe.is_dropped());
 }
@@ -160,7 +160,7 @@ async fn a_slow_body_takes_from_the_time_of_the_call() {
     let body = ScriptedBody::new([Step::data("{"), Step::pause(secs(7)), Step::data("}")]);
     let (head, _) = within(secs(10)).into_parts();
     let start = Instant::now();
-    assert_past_deadline(stack.oneshot(Request::from_parts(head, body)).await);
+    assert_past_deadline(bounded(stack.oneshot(Request::from_parts(head, body))).await);
     assert_eq!((start.elapsed(), provider.calls()), (secs(10), 1));
     assert_eq!(provider.log()[0].at - start, secs(7));
 }
@@ -175,7 +175,7 @@ async fn it_ends_a_call_whose_service_does_not_get_ready_again() {
         let probe = service.probe();
         let stack = tireless().build().unwrap().layer(service);
         let start = Instant::now();
-        assert_past_deadline(stack.oneshot(within(secs(10))).await);
+        assert_past_deadline(bounded(stack.oneshot(within(secs(10)))).await);
         assert_eq!((start.elapsed(), provider.calls()), (secs(10), failures));
         assert_eq!((probe.live_permits(), probe.live_instances()), (0, 0));
     }
@@ -186,7 +186,7 @@ async fn it_cuts_short_no_call_that_ends_before_it() {
     let provider = ScriptedService::new([Outcome::status(503), good().after(millis(8_999))]);
     let stack = tireless().build().unwrap().layer(provider);
     let start = Instant::now();
-    let response = stack.oneshot(within(secs(10))).await.unwrap();
+    let response = bounded(stack.oneshot(within(secs(10)))).await.unwrap();
     assert_eq!((response.status().as_u16(), start.elapsed()), (200, millis(9_999)));
 }
 
@@ -196,7 +196,7 @@ async fn a_caller_who_wants_an_error_gets_it_at_the_deadline_too() {
     let layer =
         tireless().on_exhausted(OnExhausted::Error).deadline(millis(2_500)).build().unwrap();
     let start = Instant::now();
-    let exhausted = exhausted(layer.layer(provider).oneshot(post(CHAT)).await);
+    let exhausted = exhausted(bounded(layer.layer(provider).oneshot(post(CHAT))).await);
     assert_eq!((exhausted.stopped_by(), exhausted.retries()), (Guard::Deadline, 2));
     assert_eq!((exhausted.kind(), start.elapsed()), ("timeout", secs(2)));
     assert_eq!(exhausted.verdict().status().map(|status| status.as_u16()), Some(503));

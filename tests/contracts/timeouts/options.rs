@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
 use super::{good, timed_out};
-use crate::support::{CHAT, exact_backoff, millis, post, read, secs};
+use crate::support::{CHAT, bounded, exact_backoff, millis, post, read, secs};
 
 fn failing() -> ScriptedService {
     ScriptedService::new(Script::new([Outcome::status(503)]).repeat_last())
@@ -25,7 +25,7 @@ async fn attempts_of(options: CallOptions, provider: ScriptedService) -> (usize,
     let mut request = post(CHAT);
     request.extensions_mut().insert(options);
     let start = Instant::now();
-    let _ = stack.oneshot(request).await;
+    let _ = bounded(stack.oneshot(request)).await;
     (provider.calls(), start.elapsed().as_millis())
 }
 
