@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use backstop::testing::{Answer, BoxError, ScriptedProvider, script};
-use backstop::{AttemptCell, BackoffLayer, ClassifyLayer, Error, Hold, RequestBody, Schedule, Verdict};
+use backstop::{
+    AttemptCell, BackoffLayer, ClassifyLayer, Error, Hold, RequestBody, Schedule, Verdict,
+};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -73,7 +75,9 @@ fn tell<B>(result: Result<Response<B>, Error>) -> Result<Response<B>, Error> {
         Err(error) => error.verdict(),
     };
     let Some(verdict) = verdict else { return result };
-    let status = verdict.status().map_or("no answer".to_owned(), |status| status.as_u16().to_string());
+    let status = verdict
+        .status()
+        .map_or_else(|| "no answer".to_owned(), |status| status.as_u16().to_string());
     print!("  attempt: {status}: {}", verdict.class());
     if let Some(code) = verdict.code() {
         print!(", {code}");
@@ -95,7 +99,8 @@ const CALLS: [(&str, &str, &str); 5] = [
     ("A connection that is reset before the answer", "/v1/chat/completions", CHAT),
     ("A stream that breaks off in the middle", "/v1/chat/completions", CHAT),
 ];
-const CHAT: &str = r#"{"model":"model-a","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+const CHAT: &str =
+    r#"{"model":"model-a","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
 const MESSAGES: &str =
     r#"{"model":"model-b","max_tokens":64,"messages":[{"role":"user","content":"hi"}]}"#;
 

@@ -14,6 +14,6 @@ pub use backstop_core as core;
 pub use backstop_backoff::BackoffLayer;
 pub use backstop_classify::ClassifyLayer;
 pub use backstop_core::{
-    Action, ActionTable, AttemptCell, CallContext, CallOptions, Class, Error, Exhausted, Hold, Jitter,
-    Limit, OnExhausted, RequestBody, Schedule, Seed, Verdict, dialect,
+    Action, ActionTable, AttemptCell, BufferLimit, CallContext, CallOptions, Class, Error,
+    Exhausted, Hold, Jitter, Limit, OnExhausted, RequestBody, Schedule, Seed, Verdict, dialect,
 };

@@ -82,7 +82,10 @@ fn backoff_alone_allocates_no_more_than_towers_retry_for_a_success_at_once() {
     assert!(
         ours.count_total <= towers.count_total && ours.bytes_total <= towers.bytes_total,
         "ours {} ({} B), tower's {} ({} B)",
-        ours.count_total, ours.bytes_total, towers.count_total, towers.bytes_total
+        ours.count_total,
+        ours.bytes_total,
+        towers.count_total,
+        towers.bytes_total
     );
 }
 
@@ -90,8 +93,10 @@ fn backoff_alone_allocates_no_more_than_towers_retry_for_a_success_at_once() {
 fn a_layer_with_nothing_to_do_allocates_nothing() {
     let bare = cost(Provider).count_total;
     let no_retry = BackoffLayer::builder().max_retries(0).build().unwrap();
-    let no_time = BackoffLayer::builder().max_retry_time(std::time::Duration::ZERO).build().unwrap();
-    let no_hold = ClassifyLayer::builder().hold(Hold::Headers).timeouts(Timeouts::none()).build().unwrap();
+    let no_time =
+        BackoffLayer::builder().max_retry_time(std::time::Duration::ZERO).build().unwrap();
+    let no_hold =
+        ClassifyLayer::builder().hold(Hold::Headers).timeouts(Timeouts::none()).build().unwrap();
     assert_eq!(cost(no_retry.layer(Provider)).count_total, bare);
     assert_eq!(cost(no_time.layer(Provider)).count_total, bare);
     assert_eq!(cost(no_hold.layer(Provider)).count_total, bare);

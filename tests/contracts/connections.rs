@@ -24,9 +24,9 @@ fn client(http2: bool) -> Pooled {
     builder.retry_canceled_requests(false).http2_only(http2).build_http()
 }
 
-/// Waits of 60, 120, 240 ms: longer than a failed answer is drained for, and short.
+/// Waits of 60 ms: longer than a failed answer is drained for, and short.
 fn quick_backoff() -> BackoffBuilder {
-    let schedule = Schedule::new(millis(60), millis(1_000)).with_jitter(Jitter::None);
+    let schedule = Schedule::new(millis(60), millis(60)).with_jitter(Jitter::None);
     BackoffLayer::builder().schedule(schedule)
 }
 

@@ -84,7 +84,12 @@ async fn a_trace_without_the_attempts_has_one_span_a_call_whatever_the_retries()
         let stack = ServiceBuilder::new()
             .layer(TraceLayer::new(backstop::classify::ByVerdict))
             .layer(exact_backoff().build().unwrap())
-            .layer(ClassifyLayer::builder().dialect(backstop::dialect::Dialect::OPENAI).build().unwrap())
+            .layer(
+                ClassifyLayer::builder()
+                    .dialect(backstop::dialect::Dialect::OPENAI)
+                    .build()
+                    .unwrap(),
+            )
             .service(service.clone());
         stack.oneshot(post("/elsewhere")).await.unwrap();
         assert_eq!(service.calls(), 4);
@@ -138,7 +143,11 @@ async fn no_text_or_code_of_an_error_changes_an_agnostic_verdict() {
                 let response = stack.oneshot(post(CHAT)).await.unwrap();
                 let class = Verdict::of(&response).map(Verdict::class);
                 if agnostic {
-                    assert_eq!((class, service.calls()), (Some(Class::Transient), 2), "{status} {error}");
+                    assert_eq!(
+                        (class, service.calls()),
+                        (Some(Class::Transient), 2),
+                        "{status} {error}"
+                    );
                 } else {
                     provider_aware.push(class);
                 }
@@ -148,7 +157,10 @@ async fn no_text_or_code_of_an_error_changes_an_agnostic_verdict() {
         }
         provider_aware.sort();
         provider_aware.dedup();
-        assert!(provider_aware.len() > 1, "{status}: these texts matter to a provider-aware verdict");
+        assert!(
+            provider_aware.len() > 1,
+            "{status}: these texts matter to a provider-aware verdict"
+        );
     }
 }
 
@@ -168,7 +180,8 @@ async fn a_wrong_configuration_is_not_repeated_in_agnostic_mode() {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_declines_has_answered_in_agnostic_mode() {
-    let service = ScriptedService::new([Outcome::from(script::openai::refusal("m", "I will not."))]);
+    let service =
+        ScriptedService::new([Outcome::from(script::openai::refusal("m", "I will not."))]);
     let stack = ServiceBuilder::new()
         .layer(BackoffLayer::new())
         .layer(ClassifyLayer::builder().agnostic().build().unwrap())

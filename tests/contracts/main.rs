@@ -5,6 +5,7 @@
 )]
 
 mod allocations;
+mod buffers;
 mod bugs;
 mod commitment;
 mod connections;

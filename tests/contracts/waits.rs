@@ -177,7 +177,11 @@ async fn a_dated_hint_is_exact_on_a_paused_clock_however_late_it_comes() {
     let layer = exact_backoff().wall_clock(clock).build().unwrap();
     tokio::time::sleep(secs(3_600)).await;
     layer.layer(service.clone()).oneshot(post(CHAT)).await.unwrap();
-    assert_eq!(gaps(&service), [secs(7), secs(1)], "the second date has passed: the schedule's turn");
+    assert_eq!(
+        gaps(&service),
+        [secs(7), secs(1)],
+        "the second date has passed: the schedule's turn"
+    );
 }
 
 /// Every case of the wire's collection that carries a hint, through the whole stack.
@@ -239,7 +243,10 @@ async fn a_hint_at_max_hint_is_slept_through_and_one_past_it_ends_the_rung_at_on
         let waited = if calls == 2 { secs(120) } else { Duration::ZERO };
         assert_eq!(start.elapsed(), waited);
         if calls == 1 {
-            assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &hint.parse().unwrap()));
+            assert_eq!(
+                (response.status().as_u16(), &response.headers()["retry-after"]),
+                (429, &hint.parse().unwrap())
+            );
         }
     }
 }
@@ -261,7 +268,8 @@ async fn a_deadline_that_the_wait_would_reach_ends_the_call_at_once() {
 #[tokio::test(start_paused = true)]
 async fn giving_up_names_url_label_retries_waiting_and_guards() {
     let service = ScriptedService::from_fn(|_| {
-        Outcome::status(529).json(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#)
+        Outcome::status(529)
+            .json(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#)
     });
     let stack = ServiceBuilder::new()
         .layer(

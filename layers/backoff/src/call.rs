@@ -6,7 +6,7 @@ use backstop_core::dialect::Dialect;
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{
     Action, AttemptCell, Bounds, CallContext, CallOptions, Class, Exhausted, Guard, Labels, Next,
-    OnExhausted, RequestBody, Retries, Rung, Verdict, WaitReason,
+    OnExhausted, RequestBody, Reservation, Retries, Rung, Verdict, WaitReason,
 };
 use http::{Extensions, Request, Response};
 use tower_service::Service;
@@ -29,6 +29,8 @@ pub(crate) struct Call<S> {
     /// What this call wants otherwise than the layer is set; rare.
     own: Option<Box<Own>>,
     failed: Option<Box<Failed>>,
+    /// The place that the request has in the process's buffers, as long as it is kept.
+    place: Option<Reservation>,
 }
 
 /// The settings as they are for one call.
@@ -120,7 +122,7 @@ impl<S> Call<S> {
         keeps_request: bool,
     ) -> Self {
         let deadline = own.as_ref().and_then(|own| own.bounds.deadline);
-        Self { config, service, request, keeps_request, deadline, own, failed: None }
+        Self { config, service, request, keeps_request, deadline, own, failed: None, place: None }
     }
 
     pub(crate) fn retries(&self) -> u32 {
@@ -131,6 +133,12 @@ impl<S> Call<S> {
         self.deadline
     }
 
+    /// Keeps the request's place while it is kept itself.
+    #[inline]
+    pub(crate) fn take_place(&mut self, place: Option<Reservation>) {
+        self.place = place.filter(|_| self.keeps_request);
+    }
+
     /// Remembers an error of the service's readiness until the body is there.
     pub(crate) fn remember(&mut self, unready: Option<Error>) {
         if unready.is_some() {
@@ -139,7 +147,12 @@ impl<S> Call<S> {
     }
 
     /// Takes the body, and says what was met before it was there.
-    pub(crate) fn take_body(&mut self, body: RequestBody) -> Option<Error> {
+    pub(crate) fn take_body(
+        &mut self,
+        body: RequestBody,
+        place: Option<Reservation>,
+    ) -> Option<Error> {
+        self.take_place(place);
         if let Some(request) = &mut self.request {
             *request.body_mut() = body;
             begin_first(request);
@@ -150,6 +163,8 @@ impl<S> Call<S> {
     /// Lets go of the service, and with it of anything reserved.
     pub(crate) fn end(&mut self) {
         self.service = None;
+        self.request = None;
+        self.place = None;
     }
 
     fn context(&self) -> Option<&CallContext> {

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use backstop_core::error::ConfigError;
 use backstop_core::{
-    Action, ActionTable, Bounds, Class, Guards, Jitter, Limit, OnExhausted, Schedule, Seed,
-    WallClock,
+    Action, ActionTable, Bounds, BufferLimit, Class, Guards, Jitter, Limit, OnExhausted, Schedule,
+    Seed, WallClock,
 };
 use tokio::time::Instant;
 
@@ -27,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) actions: ActionTable,
     pub(crate) deadline: Option<Duration>,
     pub(crate) body_limit: u64,
+    pub(crate) buffer_limit: Option<BufferLimit>,
     pub(crate) on_exhausted: OnExhausted,
     pub(crate) retry_stateful: bool,
     pub(crate) seed: Seed,
@@ -44,6 +45,7 @@ impl BackoffBuilder {
                 actions: ActionTable::default(),
                 deadline: None,
                 body_limit: DEFAULT_BODY_LIMIT,
+                buffer_limit: None,
                 on_exhausted: OnExhausted::default(),
                 retry_stateful: false,
                 seed: Seed::random(),
@@ -116,6 +118,15 @@ impl BackoffBuilder {
     /// is sent.
     pub fn body_limit(mut self, bytes: u64) -> Self {
         self.config.body_limit = bytes;
+        self
+    }
+
+    /// A limit on what all calls together hold, to be shared with other layers. Default: none. A
+    /// request that finds no place is refused before anything is sent ([`Error::Full`]).
+    ///
+    /// [`Error::Full`]: backstop_core::Error::Full
+    pub fn buffer_limit(mut self, limit: BufferLimit) -> Self {
+        self.config.buffer_limit = Some(limit);
         self
     }
 
@@ -204,6 +215,7 @@ impl fmt::Debug for Config {
             actions,
             deadline,
             body_limit,
+            buffer_limit,
             on_exhausted,
             retry_stateful,
             seed,
@@ -216,6 +228,7 @@ impl fmt::Debug for Config {
             .field("actions", actions)
             .field("deadline", deadline)
             .field("body_limit", body_limit)
+            .field("buffer_limit", &buffer_limit.as_ref().map(BufferLimit::limit))
             .field("on_exhausted", on_exhausted)
             .field("retry_stateful", retry_stateful)
             .field("seed", seed)

@@ -67,7 +67,8 @@ where
         let own = Own::of(&config, request.extensions_mut());
         let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
         let (head, body) = request.into_parts();
-        let mut collect = Collect::new(body, config.body_limit);
+        let mut collect =
+            Collect::new(body, config.body_limit).within(config.buffer_limit.as_ref());
         // Most bodies are there already: then the service that is ready is called right here. Whoever
         // polls later brings a waker that wakes.
         let body = Pin::new(&mut collect).poll_collect(&mut Context::from_waker(Waker::noop()));
@@ -80,11 +81,9 @@ where
                 let kept = keeps_request.then(|| request.clone());
                 let attempt = ready.call(request);
                 let service = keeps_request.then_some(ready);
-                Self {
-                    state: State::Calling { attempt },
-                    timer: None,
-                    call: Call::new(service, config, own, kept, keeps_request),
-                }
+                let mut call = Call::new(service, config, own, kept, keeps_request);
+                call.take_place(Pin::new(&mut collect).take_place());
+                Self { state: State::Calling { attempt }, timer: None, call }
             }
             (body, unready) => {
                 // The clone has reserved nothing: others can use the place while a slow caller sends
@@ -100,7 +99,7 @@ where
                     }
                     Poll::Ready(Err(error)) => State::Met { error: Some(error) },
                     Poll::Ready(Ok(body)) => {
-                        call.take_body(body);
+                        call.take_body(body, Pin::new(&mut collect).take_place());
                         State::Met { error: unready }
                     }
                 };
@@ -126,9 +125,9 @@ where
         loop {
             let result = match this.state.as_mut().project() {
                 StateProjection::Collecting { collect } => {
-                    match Pin::new(collect).poll_collect(cx) {
+                    match Pin::new(&mut *collect).poll_collect(cx) {
                         Poll::Ready(Ok(body)) => {
-                            let error = call.take_body(body);
+                            let error = call.take_body(body, Pin::new(collect).take_place());
                             this.state.set(match error {
                                 Some(_) => State::Met { error },
                                 None => State::Readying,

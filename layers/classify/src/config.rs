@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use backstop_core::dialect::{Dialect, Mode};
 use backstop_core::error::ConfigError;
-use backstop_core::{Hold, WallClock};
+use backstop_core::{BufferLimit, Hold, WallClock};
 use tokio::time::Instant;
 
 use crate::classifier::Classify;
@@ -38,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) hold: Hold,
     hold_limit: Option<u64>,
     hold_overflow: Option<HoldOverflow>,
+    pub(crate) buffer_limit: Option<BufferLimit>,
     pub(crate) timeouts: Timeouts,
     pub(crate) classifier: Option<Arc<dyn Classify>>,
     pub(crate) clock: WallClock,
@@ -70,6 +71,7 @@ impl ClassifyBuilder {
                 hold: Hold::FirstContent,
                 hold_limit: None,
                 hold_overflow: None,
+                buffer_limit: None,
                 timeouts: Timeouts::new(),
                 classifier: None,
                 clock: system_clock(),
@@ -112,6 +114,13 @@ impl ClassifyBuilder {
     /// [`Hold::Complete`], else [`HoldOverflow::Commit`].
     pub fn hold_overflow(mut self, overflow: HoldOverflow) -> Self {
         self.config.hold_overflow = Some(overflow);
+        self
+    }
+
+    /// A limit on what all calls together hold, to be shared with other layers. Default: none. An
+    /// answer that finds no place is treated as one that is longer than `hold_limit`.
+    pub fn buffer_limit(mut self, limit: BufferLimit) -> Self {
+        self.config.buffer_limit = Some(limit);
         self
     }
 
@@ -158,14 +167,24 @@ impl ClassifyBuilder {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, dialect, hold, hold_limit, hold_overflow, timeouts, classifier, clock: _ } =
-            self;
+        let Self {
+            mode,
+            dialect,
+            hold,
+            hold_limit,
+            hold_overflow,
+            buffer_limit,
+            timeouts,
+            classifier,
+            clock: _,
+        } = self;
         f.debug_struct("Config")
             .field("mode", mode)
             .field("dialect", dialect)
             .field("hold", hold)
             .field("hold_limit", hold_limit)
             .field("hold_overflow", hold_overflow)
+            .field("buffer_limit", &buffer_limit.as_ref().map(BufferLimit::limit))
             .field("timeouts", timeouts)
             .field("classifier", &classifier.is_some())
             .finish_non_exhaustive()

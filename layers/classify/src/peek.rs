@@ -120,7 +120,7 @@ where
             overflow = HoldOverflow::Commit;
         }
         let head_must_do_by = failed.then(|| now + ERROR_BODY_TIME);
-        let held = HeldFrames::default();
+        let held = HeldFrames::within(attempt.config.buffer_limit.as_ref());
         Self { head, body, held, reading, cell, until, limit, overflow, head_must_do_by }
     }
 
@@ -150,11 +150,11 @@ where
                             _ => {}
                         },
                     }
-                    self.held.push(frame);
+                    let has_place = self.held.push(frame);
                     if self.body.is_end_stream() {
                         return Poll::Ready(Settled::Eof);
                     }
-                    if self.held.len() > self.limit {
+                    if !has_place || self.held.len() > self.limit {
                         return Poll::Ready(Settled::Overflow);
                     }
                 }

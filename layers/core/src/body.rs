@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::Error;
 use crate::error::BoxError;
+use crate::{BufferLimit, Error, Reservation};
 
 /// A request body that was read whole, so that it can be sent again.
 ///
@@ -156,6 +156,7 @@ pin_project! {
         #[pin]
         body: B,
         limit: u64,
+        place: Option<Reservation>,
         // Boxed, since most bodies have one frame and never need it.
         gathered: Option<Box<Gathered>>,
     }
@@ -165,7 +166,21 @@ impl<B> Collect<B> {
     /// Reads `body`, which may have up to `limit` bytes.
     #[inline]
     pub const fn new(body: B, limit: u64) -> Self {
-        Self { body, limit, gathered: None }
+        Self { body, limit, place: None, gathered: None }
+    }
+
+    /// Takes a place for every byte in `buffer` too, if there is such a limit.
+    #[inline]
+    #[must_use]
+    pub fn within(mut self, buffer: Option<&BufferLimit>) -> Self {
+        self.place = buffer.and_then(|buffer| buffer.reserve(0));
+        self
+    }
+
+    /// The place taken for what was read; for whoever keeps the body.
+    #[inline]
+    pub fn take_place(self: Pin<&mut Self>) -> Option<Reservation> {
+        self.project().place.take()
     }
 }
 
@@ -178,7 +193,7 @@ where
     ///
     /// # Errors
     /// [`Error::TooLarge`] as soon as the body announces, or has, more than `limit` bytes;
-    /// [`Error::RequestBody`] if it breaks off.
+    /// [`Error::Full`] if there is no place for it; [`Error::RequestBody`] if it breaks off.
     #[inline]
     pub fn poll_collect(
         mut self: Pin<&mut Self>,
@@ -212,6 +227,11 @@ where
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
+            if let Some(place) = this.place
+                && !place.grow(data.len() as u64)
+            {
+                return Poll::Ready(Err(Error::Full { limit: place.limit().limit() }));
+            }
             // Spares a body the poll that would only say "that was all"; most have one frame.
             let is_end = this.body.is_end_stream();
             if is_end && this.gathered.is_none() && data.len() as u64 <= *this.limit {
@@ -302,19 +322,31 @@ fn grow(joined: &mut Vec<u8>, additional: usize, limit: u64) {
 pub struct HeldFrames {
     frames: VecDeque<Frame<Bytes>>,
     len: u64,
+    place: Option<Reservation>,
 }
 
 impl HeldFrames {
-    /// Adds a frame at the end.
-    pub fn push(&mut self, frame: Frame<Bytes>) {
-        self.len += frame.data_ref().map_or(0, |data| data.len() as u64);
-        self.frames.push_back(frame);
+    /// Nothing yet; what will be held takes a place in `buffer`, if there is such a limit.
+    #[must_use]
+    pub fn within(buffer: Option<&BufferLimit>) -> Self {
+        Self { place: buffer.and_then(|buffer| buffer.reserve(0)), ..Self::default() }
     }
 
-    /// Takes the first frame.
+    /// Adds a frame at the end, and says whether there was a place for it.
+    pub fn push(&mut self, frame: Frame<Bytes>) -> bool {
+        let len = frame.data_ref().map_or(0, |data| data.len() as u64);
+        self.len += len;
+        self.frames.push_back(frame);
+        self.place.as_mut().is_none_or(|place| place.grow(len))
+    }
+
+    /// Takes the first frame. With the last one the place is given back.
     pub fn pop(&mut self) -> Option<Frame<Bytes>> {
         let frame = self.frames.pop_front()?;
         self.len -= frame.data_ref().map_or(0, |data| data.len() as u64);
+        if self.frames.is_empty() {
+            self.place = None;
+        }
         Some(frame)
     }
 

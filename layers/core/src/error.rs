@@ -46,6 +46,16 @@ pub enum Error {
         /// The limit, in bytes.
         limit: u64,
     },
+    /// All calls together hold as much as they may: nothing was sent. It passes by itself (our own
+    /// overload, nobody's fault).
+    #[error(
+        "the calls in flight hold the {limit} bytes of buffer_limit already; nothing was sent. Try again, or raise buffer_limit"
+    )]
+    #[non_exhaustive]
+    Full {
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// The request body broke off before its end: nothing was sent (the caller's fault).
     #[error("the request body broke off before its end; nothing was sent")]
     RequestBody(#[source] BoxError),
@@ -95,7 +105,7 @@ impl Error {
             Self::Refused { .. } => StatusCode::FORBIDDEN,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::RequestBody(_) => StatusCode::BAD_REQUEST,
-            Self::Ledger(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Full { .. } | Self::Ledger(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -109,6 +119,7 @@ impl Error {
             Self::Exhausted(exhausted) => exhausted.kind(),
             Self::Refused { .. } => "refused",
             Self::TooLarge { .. } => "too_large",
+            Self::Full { .. } => "buffer_full",
             Self::RequestBody(_) => "request_body",
             Self::Ledger(_) => "ledger",
         }

@@ -2,6 +2,7 @@
 
 mod action;
 mod body;
+mod buffer;
 mod cell;
 mod class;
 mod clock;
@@ -24,6 +25,7 @@ mod verdict;
 
 pub use action::{Action, ActionTable};
 pub use body::{Collect, HeldFrames, RequestBody};
+pub use buffer::{BufferLimit, Reservation};
 pub use cell::{AttemptCell, Substitute};
 pub use class::Class;
 pub use clock::WallClock;

@@ -215,7 +215,12 @@ async fn a_body_that_is_dropped_after_its_own_end_is_a_success() {
             assert_eq!(cell.end(), None, "{}", wire.name);
             body.frame().await.unwrap().unwrap();
         }
-        assert_eq!(cell.last_verdict().is_some(), wire.has_end, "{}: with its last frame", wire.name);
+        assert_eq!(
+            cell.last_verdict().is_some(),
+            wire.has_end,
+            "{}: with its last frame",
+            wire.name
+        );
         drop(body);
         let case = format!("{}: {cell:?}", wire.name);
         let verdict = cell.last_verdict().unwrap();

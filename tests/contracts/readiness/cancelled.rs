@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use backstop::testing::{
-    BodyProbe, Outcome, Probe, Readiness, ReadinessProbe, ScriptedBody, ScriptedService, Step,
+    BodyProbe, Outcome, Readiness, ReadinessProbe, ScriptedBody, ScriptedService, Step,
 };
 use http::Request;
 use tower::{Service, ServiceExt};

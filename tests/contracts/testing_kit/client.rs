@@ -19,10 +19,7 @@ impl Client {
     pub(super) async fn to(provider: &ScriptedProvider) -> Self {
         let stream = TcpStream::connect(provider.addr()).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self {
-            stream,
-            seen: Vec::new(),
-        }
+        Self { stream, seen: Vec::new() }
     }
 
     pub(super) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -32,19 +29,14 @@ impl Client {
     /// Sends a small request with a body.
     pub(super) async fn post(&mut self, body: &str) {
         let len = body.len();
-        self.send(format!(
-            "POST /v1/x HTTP/1.1\r\nhost: a\r\ncontent-length: {len}\r\n\r\n{body}"
-        ))
-        .await;
+        self.send(format!("POST /v1/x HTTP/1.1\r\nhost: a\r\ncontent-length: {len}\r\n\r\n{body}"))
+            .await;
     }
 
     /// What comes up to and including `mark`, as text.
     pub(super) async fn until(&mut self, mark: &str) -> String {
         loop {
-            let at = self
-                .seen
-                .windows(mark.len())
-                .position(|window| window == mark.as_bytes());
+            let at = self.seen.windows(mark.len()).position(|window| window == mark.as_bytes());
             if let Some(at) = at {
                 let rest = self.seen.split_off(at + mark.len());
                 return String::from_utf8(std::mem::replace(&mut self.seen, rest)).unwrap();
@@ -66,10 +58,7 @@ impl Client {
     /// Everything up to the end of the connection, and how it ended.
     pub(super) async fn rest(&mut self) -> (String, io::Result<()>) {
         let end = self.stream.read_to_end(&mut self.seen).await.map(drop);
-        (
-            String::from_utf8(std::mem::take(&mut self.seen)).unwrap(),
-            end,
-        )
+        (String::from_utf8(std::mem::take(&mut self.seen)).unwrap(), end)
     }
 
     /// Everything up to the end of the connection, which must be a proper one.
@@ -88,16 +77,8 @@ impl Client {
 
     /// Nothing comes, and the connection stays open.
     pub(super) async fn assert_silent(&mut self) {
-        assert!(
-            self.seen.is_empty(),
-            "{:?}",
-            String::from_utf8_lossy(&self.seen)
-        );
-        let more = timeout(
-            Duration::from_millis(60),
-            self.stream.read_buf(&mut self.seen),
-        )
-        .await;
+        assert!(self.seen.is_empty(), "{:?}", String::from_utf8_lossy(&self.seen));
+        let more = timeout(Duration::from_millis(60), self.stream.read_buf(&mut self.seen)).await;
         assert!(more.is_err(), "{more:?}");
     }
 }

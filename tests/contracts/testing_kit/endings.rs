@@ -8,9 +8,7 @@ use tokio::{io::AsyncWriteExt, time::Instant};
 use super::client::Client;
 
 async fn started(answer: Answer) -> (ScriptedProvider, Client) {
-    let provider = ScriptedProvider::start([answer, Answer::status(204)])
-        .await
-        .unwrap();
+    let provider = ScriptedProvider::start([answer, Answer::status(204)]).await.unwrap();
     let client = Client::to(&provider).await;
     (provider, client)
 }
@@ -21,10 +19,7 @@ async fn a_reset_is_a_reset_after_what_was_sent() {
     let (provider, mut client) = started(answer).await;
     client.post("").await;
     client.head().await;
-    assert_eq!(
-        client.rest_then_reset().await,
-        "9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n"
-    );
+    assert_eq!(client.rest_then_reset().await, "9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n");
     provider.wait_until_idle().await;
     assert!(matches!(provider.log()[0].end, Some(ExchangeEnd::Reset(_))));
 }
@@ -40,19 +35,13 @@ async fn a_reset_can_come_instead_of_an_answer() {
 
 #[tokio::test]
 async fn an_early_close_is_a_fin() {
-    let answer = Answer::status(200)
-        .content_length(500)
-        .body("x".repeat(200))
-        .close();
+    let answer = Answer::status(200).content_length(500).body("x".repeat(200)).close();
     let (provider, mut client) = started(answer).await;
     client.post("{}").await;
     assert!(client.head().await.contains("content-length: 500\r\n"));
     assert_eq!(client.rest_then_fin().await.len(), 200);
     provider.wait_until_idle().await;
-    assert!(matches!(
-        provider.log()[0].end,
-        Some(ExchangeEnd::Closed(_))
-    ));
+    assert!(matches!(provider.log()[0].end, Some(ExchangeEnd::Closed(_))));
 }
 
 #[tokio::test]
@@ -91,10 +80,7 @@ async fn a_peer_that_resets_during_a_pause_is_seen_to_go() {
     client.stream.set_zero_linger().unwrap();
     drop(client);
     provider.wait_until_idle().await;
-    assert!(matches!(
-        provider.log()[0].end,
-        Some(ExchangeEnd::PeerGone(_))
-    ));
+    assert!(matches!(provider.log()[0].end, Some(ExchangeEnd::PeerGone(_))));
 }
 
 #[tokio::test]
@@ -112,18 +98,13 @@ async fn a_half_close_ends_one_way_only() {
     assert_eq!(provider.open_connections(), 1);
     client.stream.shutdown().await.unwrap();
     provider.wait_until_disconnected().await;
-    assert!(matches!(
-        provider.log()[0].end,
-        Some(ExchangeEnd::Closed(_))
-    ));
+    assert!(matches!(provider.log()[0].end, Some(ExchangeEnd::Closed(_))));
 }
 
 #[tokio::test]
 async fn an_answer_can_come_before_the_body_and_the_connection_goes_on() {
     let (provider, mut client) = started(Answer::status(503).before_body()).await;
-    client
-        .send("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\none")
-        .await;
+    client.send("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\none").await;
     assert!(client.head().await.starts_with("HTTP/1.1 503 "));
     assert!(!provider.log()[0].body_complete);
     client.send("two").await;

@@ -10,9 +10,7 @@ use super::client::Client;
 const TICK: Duration = Duration::from_millis(5);
 
 async fn asked(answer: Answer) -> (ScriptedProvider, Client) {
-    let provider = ScriptedProvider::start([answer, Answer::status(204)])
-        .await
-        .unwrap();
+    let provider = ScriptedProvider::start([answer, Answer::status(204)]).await.unwrap();
     let mut client = Client::to(&provider).await;
     client.post("{}").await;
     (provider, client)
@@ -20,15 +18,9 @@ async fn asked(answer: Answer) -> (ScriptedProvider, Client) {
 
 #[tokio::test]
 async fn a_body_is_sent_under_its_true_length_and_the_connection_is_kept() {
-    let answer = Answer::status(200)
-        .header("X-Odd", "a b")
-        .body("hel")
-        .body("lo");
+    let answer = Answer::status(200).header("X-Odd", "a b").body("hel").body("lo");
     let (_provider, mut client) = asked(answer).await;
-    assert_eq!(
-        client.head().await,
-        "HTTP/1.1 200 OK\r\nX-Odd: a b\r\ncontent-length: 5\r\n\r\n"
-    );
+    assert_eq!(client.head().await, "HTTP/1.1 200 OK\r\nX-Odd: a b\r\ncontent-length: 5\r\n\r\n");
     assert_eq!(client.until("hello").await, "hello");
     client.assert_silent().await;
     client.post("").await;
@@ -38,10 +30,7 @@ async fn a_body_is_sent_under_its_true_length_and_the_connection_is_kept() {
 #[tokio::test]
 async fn a_status_without_a_name_is_sent_without_one() {
     let (_provider, mut client) = asked(Answer::status(529)).await;
-    assert_eq!(
-        client.head().await,
-        "HTTP/1.1 529 \r\ncontent-length: 0\r\n\r\n"
-    );
+    assert_eq!(client.head().await, "HTTP/1.1 529 \r\ncontent-length: 0\r\n\r\n");
 }
 
 #[tokio::test]
@@ -55,33 +44,17 @@ async fn a_lying_length_is_announced_and_the_rest_never_comes() {
 
 #[tokio::test]
 async fn a_length_given_as_a_header_is_the_only_one() {
-    let answer = Answer::status(200)
-        .header("Content-Length", "2")
-        .body("short");
+    let answer = Answer::status(200).header("Content-Length", "2").body("short");
     let (_provider, mut client) = asked(answer).await;
-    assert_eq!(
-        client.head().await,
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
-    );
+    assert_eq!(client.head().await, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
 }
 
 #[tokio::test]
 async fn each_write_is_one_chunk() {
-    let answer = Answer::status(200)
-        .chunked()
-        .body("one")
-        .body("")
-        .body("x".repeat(20))
-        .body("3");
+    let answer = Answer::status(200).chunked().body("one").body("").body("x".repeat(20)).body("3");
     let (_provider, mut client) = asked(answer).await;
-    assert_eq!(
-        client.head().await,
-        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-    );
-    let expected = format!(
-        "3\r\none\r\n14\r\n{}\r\n1\r\n3\r\n0\r\n\r\n",
-        "x".repeat(20)
-    );
+    assert_eq!(client.head().await, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+    let expected = format!("3\r\none\r\n14\r\n{}\r\n1\r\n3\r\n0\r\n\r\n", "x".repeat(20));
     assert_eq!(client.until("0\r\n\r\n").await, expected);
 }
 
@@ -100,10 +73,7 @@ async fn the_last_chunk_can_be_missing_with_and_without_a_fin() {
 #[tokio::test]
 async fn a_body_can_end_with_the_connection() {
     let (_provider, mut client) = asked(Answer::status(200).until_close().body("to the end")).await;
-    assert_eq!(
-        client.head().await,
-        "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
-    );
+    assert_eq!(client.head().await, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n");
     assert_eq!(client.rest_then_fin().await, "to the end");
 
     let (_provider, mut client) = asked(Answer::status(200).http10().body("to the end")).await;
@@ -121,36 +91,20 @@ async fn a_connection_can_be_closed_after_a_whole_answer() {
 
 #[tokio::test]
 async fn events_have_names_lines_and_comments() {
-    let answer = Answer::sse()
-        .comment("keep-alive")
-        .named_event("ping", "{}")
-        .event("two\nlines");
+    let answer = Answer::sse().comment("keep-alive").named_event("ping", "{}").event("two\nlines");
     let (_provider, mut client) = asked(answer.until_close()).await;
-    assert!(
-        client
-            .head()
-            .await
-            .contains("content-type: text/event-stream\r\n")
-    );
+    assert!(client.head().await.contains("content-type: text/event-stream\r\n"));
     let expected = ": keep-alive\n\nevent: ping\ndata: {}\n\ndata: two\ndata: lines\n\n";
     assert_eq!(client.rest_then_fin().await, expected);
 }
 
 #[tokio::test]
 async fn a_cut_stream_ends_as_http_should_and_pauses_lie_between_events() {
-    let answer = Answer::sse()
-        .event("1")
-        .comment("x")
-        .event("2")
-        .event("3")
-        .until_close();
+    let answer = Answer::sse().event("1").comment("x").event("2").event("3").until_close();
     let start = Instant::now();
     let (_provider, mut client) = asked(answer.cut_after_events(2).pause_between(TICK * 4)).await;
     client.head().await;
-    assert_eq!(
-        client.rest_then_fin().await,
-        "data: 1\n\n: x\n\ndata: 2\n\n"
-    );
+    assert_eq!(client.rest_then_fin().await, "data: 1\n\n: x\n\ndata: 2\n\n");
     assert!(start.elapsed() >= TICK * 4);
 
     let (_provider, mut client) = asked(Answer::sse().event("1").cut_after_events(0)).await;
@@ -191,9 +145,7 @@ async fn a_client_that_waits_for_a_100_gets_it_before_it_sends_its_body() {
     let answer = Answer::status(200).interim(103);
     let provider = ScriptedProvider::start([answer]).await.unwrap();
     let mut client = Client::to(&provider).await;
-    client
-        .send("POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n")
-        .await;
+    client.send("POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n").await;
     assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.assert_silent().await;
     client.send("body").await;
@@ -204,13 +156,8 @@ async fn a_client_that_waits_for_a_100_gets_it_before_it_sends_its_body() {
 
 #[tokio::test]
 async fn a_client_that_wants_no_more_is_closed_on() {
-    for request in [
-        "GET / HTTP/1.1\r\nconnection: Close\r\n\r\n",
-        "GET / HTTP/1.0\r\n\r\n",
-    ] {
-        let provider = ScriptedProvider::start([Answer::status(200).body("x")])
-            .await
-            .unwrap();
+    for request in ["GET / HTTP/1.1\r\nconnection: Close\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"] {
+        let provider = ScriptedProvider::start([Answer::status(200).body("x")]).await.unwrap();
         let mut client = Client::to(&provider).await;
         client.send(request).await;
         client.head().await;

@@ -18,9 +18,7 @@ fn client() -> Client<hyper_util::client::legacy::connect::HttpConnector, Body> 
 }
 
 fn request(provider: &ScriptedProvider, body: Body) -> Request<Body> {
-    Request::post(format!("{}/v1/chat/completions", provider.url()))
-        .body(body)
-        .unwrap()
+    Request::post(format!("{}/v1/chat/completions", provider.url())).body(body).unwrap()
 }
 
 fn small() -> Body {
@@ -41,11 +39,7 @@ async fn read(response: Response<Incoming>) -> (Vec<Bytes>, Result<(), hyper::Er
 
 #[tokio::test]
 async fn a_pooled_connection_is_used_again() {
-    let script = [
-        openai::chat("m", "a"),
-        openai::chat_stream("m", ["b"]),
-        openai::chat("m", "c"),
-    ];
+    let script = [openai::chat("m", "a"), openai::chat_stream("m", ["b"]), openai::chat("m", "c")];
     let provider = ScriptedProvider::start(script).await.unwrap();
     let client = client();
     for _ in 0..3 {
@@ -53,12 +47,7 @@ async fn a_pooled_connection_is_used_again() {
         read(response).await.1.unwrap();
     }
     assert_eq!(provider.connections(), 1);
-    assert!(
-        provider
-            .log()
-            .iter()
-            .all(|seen| matches!(seen.end, Some(ExchangeEnd::Answered(_))))
-    );
+    assert!(provider.log().iter().all(|seen| matches!(seen.end, Some(ExchangeEnd::Answered(_)))));
 }
 
 #[tokio::test]
@@ -78,13 +67,8 @@ async fn a_stream_that_is_reset_gives_its_events_and_then_an_error() {
 #[tokio::test]
 async fn cut_lengths_and_missing_last_chunks_are_errors() {
     for answer in [
-        Answer::status(200)
-            .content_length(500)
-            .body("x".repeat(200))
-            .close(),
-        openai::chat_stream("m", ["a", "b"])
-            .cut_after_events(3)
-            .close(),
+        Answer::status(200).content_length(500).body("x".repeat(200)).close(),
+        openai::chat_stream("m", ["a", "b"]).cut_after_events(3).close(),
     ] {
         let provider = ScriptedProvider::start([answer]).await.unwrap();
         let response = client().request(request(&provider, small())).await.unwrap();
@@ -106,34 +90,25 @@ async fn a_stream_without_its_end_can_end_well_for_http() {
 
 #[tokio::test]
 async fn garbage_and_early_closes_fail_the_request() {
-    for answer in [
-        Answer::raw("220 smtp ready\r\n"),
-        Answer::nothing().close(),
-        Answer::nothing().reset(),
-    ] {
+    for answer in
+        [Answer::raw("220 smtp ready\r\n"), Answer::nothing().close(), Answer::nothing().reset()]
+    {
         let provider = ScriptedProvider::start([answer]).await.unwrap();
-        let failed = client()
-            .request(request(&provider, small()))
-            .await
-            .unwrap_err();
+        let failed = client().request(request(&provider, small())).await.unwrap_err();
         assert!(!failed.is_connect());
     }
 }
 
 #[tokio::test]
 async fn a_client_that_stops_reading_is_seen_to_go() {
-    let answer = openai::chat_stream("m", ["a", "b", "c"])
-        .pause_between(Duration::from_millis(5))
-        .silence();
+    let answer =
+        openai::chat_stream("m", ["a", "b", "c"]).pause_between(Duration::from_millis(5)).silence();
     let provider = ScriptedProvider::start([answer]).await.unwrap();
     let mut response = client().request(request(&provider, small())).await.unwrap();
     response.frame().await.unwrap().unwrap();
     drop(response);
     provider.wait_until_disconnected().await;
-    assert!(matches!(
-        provider.log()[0].end,
-        Some(ExchangeEnd::PeerGone(_))
-    ));
+    assert!(matches!(provider.log()[0].end, Some(ExchangeEnd::PeerGone(_))));
 }
 
 #[tokio::test]
@@ -141,16 +116,10 @@ async fn an_answer_before_the_body_reaches_a_client_that_is_still_sending() {
     let script = [Answer::status(503).before_body(), Answer::status(200)];
     let provider = ScriptedProvider::start(script).await.unwrap();
     // The second half comes only after the answer.
-    let half = [
-        Step::data("one"),
-        Step::pause(Duration::from_millis(50)),
-        Step::data("two"),
-    ];
+    let half = [Step::data("one"), Step::pause(Duration::from_millis(50)), Step::data("two")];
     let client = client();
-    let response = client
-        .request(request(&provider, ScriptedBody::new(half).boxed_unsync()))
-        .await
-        .unwrap();
+    let response =
+        client.request(request(&provider, ScriptedBody::new(half).boxed_unsync())).await.unwrap();
     assert_eq!(response.status(), 503);
     assert!(!provider.log()[0].body_complete);
     read(response).await.1.unwrap();

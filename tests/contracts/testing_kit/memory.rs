@@ -57,25 +57,16 @@ async fn a_body_goes_through_its_steps() {
     ]);
     let probe = body.probe();
     let mut cx = Context::from_waker(Waker::noop());
-    assert_eq!(
-        next(&mut body).await.unwrap().unwrap().into_data().unwrap(),
-        "one"
-    );
+    assert_eq!(next(&mut body).await.unwrap().unwrap().into_data().unwrap(), "one");
     assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
-    assert_eq!(
-        next(&mut body).await.unwrap().unwrap().into_data().unwrap(),
-        "two"
-    );
+    assert_eq!(next(&mut body).await.unwrap().unwrap().into_data().unwrap(), "two");
     let start = Instant::now();
     assert!(next(&mut body).await.unwrap().unwrap().is_trailers());
     assert_eq!(start.elapsed(), SECOND);
     assert!(body.is_end_stream() && !probe.is_finished());
     assert!(next(&mut body).await.is_none());
     assert!(probe.is_finished());
-    assert_eq!(
-        (probe.bytes(), probe.polls_after_end(), probe.is_dropped()),
-        (6, 0, false)
-    );
+    assert_eq!((probe.bytes(), probe.polls_after_end(), probe.is_dropped()), (6, 0, false));
     drop(body);
     assert!(probe.is_dropped());
 }
@@ -96,16 +87,10 @@ async fn a_body_that_is_polled_after_its_end_notes_it() {
 async fn a_body_fails_with_the_error_it_was_given() {
     let mut body = ScriptedBody::new([Step::error("broken")]);
     let error = next(&mut body).await.unwrap().unwrap_err();
-    assert_eq!(
-        error.downcast_ref::<ScriptedError>().unwrap().message(),
-        "broken"
-    );
+    assert_eq!(error.downcast_ref::<ScriptedError>().unwrap().message(), "broken");
     let mut body = ScriptedBody::new([Step::io_error(io::ErrorKind::ConnectionReset)]);
     let error = next(&mut body).await.unwrap().unwrap_err();
-    assert_eq!(
-        error.downcast_ref::<io::Error>().unwrap().kind(),
-        io::ErrorKind::ConnectionReset
-    );
+    assert_eq!(error.downcast_ref::<io::Error>().unwrap().kind(), io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,34 +109,22 @@ async fn hints_are_honest_unless_told_otherwise() {
     let mut honest = ScriptedBody::new(steps());
     assert_eq!(honest.size_hint().exact(), Some(8));
     next(&mut honest).await;
-    assert_eq!(
-        (honest.size_hint().exact(), honest.is_end_stream()),
-        (Some(5), false)
-    );
+    assert_eq!((honest.size_hint().exact(), honest.is_end_stream()), (Some(5), false));
     next(&mut honest).await;
     assert!(honest.is_end_stream());
 
     let failing = ScriptedBody::new([Step::data("one"), Step::error("broken")]);
-    assert_eq!(
-        (failing.size_hint().lower(), failing.size_hint().upper()),
-        (0, Some(3))
-    );
+    assert_eq!((failing.size_hint().lower(), failing.size_hint().upper()), (0, Some(3)));
     assert!(ScriptedBody::empty().is_end_stream());
 
     let mut unknown = ScriptedBody::new([Step::data("one")]).unknown_size();
-    assert_eq!(
-        (unknown.size_hint().lower(), unknown.size_hint().upper()),
-        (0, None)
-    );
+    assert_eq!((unknown.size_hint().lower(), unknown.size_hint().upper()), (0, None));
     next(&mut unknown).await;
     assert!(!unknown.is_end_stream());
 
     let mut lying = ScriptedBody::new([Step::data("one")]).content_length(5);
     next(&mut lying).await;
-    assert_eq!(
-        (lying.size_hint().exact(), lying.is_end_stream()),
-        (Some(2), false)
-    );
+    assert_eq!((lying.size_hint().exact(), lying.is_end_stream()), (Some(2), false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,10 +147,7 @@ async fn each_call_has_the_next_outcome_and_a_line_in_the_log() {
     let good = call(&mut service, slow).await.unwrap();
     assert_eq!(good.into_body().collect().await.unwrap().to_bytes(), "ok");
     let log = service.log();
-    assert_eq!(
-        log.iter().map(|seen| &seen.body[..]).collect::<Vec<_>>(),
-        [&b"a"[..], b"b", b"cd"]
-    );
+    assert_eq!(log.iter().map(|seen| &seen.body[..]).collect::<Vec<_>>(), [&b"a"[..], b"b", b"cd"]);
     assert_eq!(log[2].at, start);
     assert_eq!(log[2].end, Some(CallEnd::Answered(start + SECOND * 8)));
     assert_eq!((service.calls(), service.exhausted()), (3, 0));
@@ -206,10 +176,7 @@ async fn a_call_that_comes_to_nothing_is_logged_when_it_is_dropped() {
     let mut service = ScriptedService::new([Outcome::never()]);
     let call = call(&mut service, ScriptedBody::full("x"));
     assert!(timeout(SECOND * 3, call).await.is_err());
-    assert_eq!(
-        service.log()[0].end,
-        Some(CallEnd::Dropped(start + SECOND * 3))
-    );
+    assert_eq!(service.log()[0].end, Some(CallEnd::Dropped(start + SECOND * 3)));
     assert!(service.log()[0].body_complete);
 }
 
@@ -217,12 +184,7 @@ async fn a_call_that_comes_to_nothing_is_logged_when_it_is_dropped() {
 async fn a_request_body_that_fails_fails_the_call() {
     let mut service = ScriptedService::new([Outcome::status(200)]);
     let body = ScriptedBody::new([Step::data("half"), Step::error("broken")]);
-    assert!(
-        call(&mut service, body)
-            .await
-            .unwrap_err()
-            .is::<ScriptedError>()
-    );
+    assert!(call(&mut service, body).await.unwrap_err().is::<ScriptedError>());
     let seen = service.log().remove(0);
     assert_eq!((&seen.body[..], seen.body_complete), (&b"half"[..], false));
     assert!(matches!(seen.end, Some(CallEnd::BodyFailed(_))));
@@ -241,21 +203,13 @@ async fn an_outcome_can_come_before_the_body() {
 async fn a_function_chooses_by_head_and_body() {
     let mut service = ScriptedService::from_fn(|seen| {
         assert_eq!(seen.head.extensions.get::<u8>(), Some(&7));
-        Outcome::status(200)
-            .body(seen.body.clone())
-            .header("x-index", &seen.index.to_string())
+        Outcome::status(200).body(seen.body.clone()).header("x-index", &seen.index.to_string())
     });
     for n in 0..2 {
-        let request = Request::builder()
-            .extension(7_u8)
-            .body(ScriptedBody::full("echo"))
-            .unwrap();
+        let request = Request::builder().extension(7_u8).body(ScriptedBody::full("echo")).unwrap();
         let answer = service.call(request).await.unwrap();
         assert_eq!(answer.headers()["x-index"], n.to_string());
-        assert_eq!(
-            answer.into_body().collect().await.unwrap().to_bytes(),
-            "echo"
-        );
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "echo");
     }
 }
 
@@ -279,10 +233,7 @@ async fn an_answer_in_memory_fails_as_it_would_on_a_socket() {
         }
         ends.push(end.map_err(kind));
     }
-    let (reset, eof) = (
-        Err(io::ErrorKind::ConnectionReset),
-        Err(io::ErrorKind::UnexpectedEof),
-    );
+    let (reset, eof) = (Err(io::ErrorKind::ConnectionReset), Err(io::ErrorKind::UnexpectedEof));
     assert_eq!(ends, [Ok(()), reset, eof, eof, Ok(())]);
 
     let mut service = ScriptedService::new([
@@ -290,29 +241,16 @@ async fn an_answer_in_memory_fails_as_it_would_on_a_socket() {
         Answer::nothing().close(),
         Answer::raw("220 smtp ready\r\n"),
     ]);
-    for expected in [
-        io::ErrorKind::ConnectionReset,
-        io::ErrorKind::UnexpectedEof,
-        io::ErrorKind::InvalidData,
-    ] {
-        assert_eq!(
-            kind(call(&mut service, ScriptedBody::empty()).await.unwrap_err()),
-            expected
-        );
+    for expected in
+        [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData]
+    {
+        assert_eq!(kind(call(&mut service, ScriptedBody::empty()).await.unwrap_err()), expected);
     }
 
     let mut service = ScriptedService::new([stream().silence(), Answer::nothing().silence()]);
     let answer = call(&mut service, ScriptedBody::empty()).await.unwrap();
-    assert!(
-        timeout(SECOND * 60, read(answer.into_body()))
-            .await
-            .is_err()
-    );
-    assert!(
-        timeout(SECOND * 60, call(&mut service, ScriptedBody::empty()))
-            .await
-            .is_err()
-    );
+    assert!(timeout(SECOND * 60, read(answer.into_body())).await.is_err());
+    assert!(timeout(SECOND * 60, call(&mut service, ScriptedBody::empty())).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,9 +18,7 @@ use tower_service::Service;
 type Probed = ReadinessProbe<ScriptedService>;
 
 fn probed() -> Probed {
-    ReadinessProbe::new(ScriptedService::new(
-        Script::new([Outcome::status(200)]).repeat_last(),
-    ))
+    ReadinessProbe::new(ScriptedService::new(Script::new([Outcome::status(200)]).repeat_last()))
 }
 
 async fn ready(service: &mut Probed) -> Result<(), BoxError> {
@@ -77,23 +75,8 @@ async fn permits_are_taken_by_readiness_and_given_back_by_call_or_drop() {
     call(&mut one).await.unwrap();
     assert_eq!((probe.live_permits(), probe.unused_permits()), (1, 0));
     drop(two);
-    assert_eq!(
-        (
-            probe.live_permits(),
-            probe.unused_permits(),
-            probe.max_live_permits()
-        ),
-        (0, 1, 2)
-    );
-    assert_eq!(
-        (
-            probe.polls(),
-            probe.readies(),
-            probe.calls(),
-            probe.clones()
-        ),
-        (3, 3, 1, 1)
-    );
+    assert_eq!((probe.live_permits(), probe.unused_permits(), probe.max_live_permits()), (0, 1, 2));
+    assert_eq!((probe.polls(), probe.readies(), probe.calls(), probe.clones()), (3, 3, 1, 1));
     assert_eq!(probe.live_instances(), 1);
     drop(one);
     assert_eq!((probe.drops(), probe.live_instances()), (2, 0));
@@ -121,10 +104,7 @@ async fn readiness_can_fail_at_the_nth_reservation() {
     call(&mut service).await.unwrap();
     let mut clone = service.clone();
     let error = ready(&mut clone).await.unwrap_err();
-    assert_eq!(
-        error.downcast_ref::<ScriptedError>().unwrap().message(),
-        "no more"
-    );
+    assert_eq!(error.downcast_ref::<ScriptedError>().unwrap().message(), "no more");
     assert!(panics(&mut clone));
     ready(&mut service).await.unwrap();
     assert_eq!((probe.readiness_errors(), probe.live_permits()), (1, 1));
@@ -159,8 +139,5 @@ async fn calls_under_way_and_cancelled_are_counted() {
     good.await.unwrap();
     assert_eq!((probe.in_flight(), probe.cancelled()), (1, 0));
     drop(stuck);
-    assert_eq!(
-        (probe.in_flight(), probe.cancelled(), probe.max_in_flight()),
-        (0, 1, 2)
-    );
+    assert_eq!((probe.in_flight(), probe.cancelled(), probe.max_in_flight()), (0, 1, 2));
 }

@@ -11,46 +11,25 @@ const IDLE: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn answers_come_in_the_order_of_the_script_over_all_connections() {
-    let script = [
-        Answer::status(200),
-        Answer::status(429),
-        Answer::status(503),
-    ];
+    let script = [Answer::status(200), Answer::status(429), Answer::status(503)];
     let provider = ScriptedProvider::start(script).await.unwrap();
     let (mut one, mut two) = (Client::to(&provider).await, Client::to(&provider).await);
     one.post("a").await;
-    assert_eq!(
-        one.head().await,
-        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-    );
+    assert_eq!(one.head().await, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     two.post("b").await;
-    assert_eq!(
-        two.head().await,
-        "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n"
-    );
+    assert_eq!(two.head().await, "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n");
     one.post("c").await;
-    assert_eq!(
-        one.head().await,
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
-    );
+    assert_eq!(one.head().await, "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n");
     let log = provider.log();
-    assert_eq!(
-        log.iter().map(|seen| seen.index).collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
+    assert_eq!(log.iter().map(|seen| seen.index).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(log[0].connection, log[2].connection);
     assert_ne!(log[0].connection, log[1].connection);
-    assert_eq!(
-        (provider.connections(), provider.open_connections()),
-        (2, 2)
-    );
+    assert_eq!((provider.connections(), provider.open_connections()), (2, 2));
 }
 
 #[tokio::test]
 async fn a_request_past_the_end_of_the_script_gets_a_500_that_says_so() {
-    let provider = ScriptedProvider::start([Answer::status(200)])
-        .await
-        .unwrap();
+    let provider = ScriptedProvider::start([Answer::status(200)]).await.unwrap();
     let mut client = Client::to(&provider).await;
     client.post("").await;
     client.head().await;
@@ -65,22 +44,13 @@ async fn a_request_past_the_end_of_the_script_gets_a_500_that_says_so() {
 async fn a_script_can_go_on_after_its_last_answer() {
     let repeated = Script::new([Answer::status(503), Answer::status(200)]).repeat_last();
     let followed = Script::new([Answer::status(503)]).then(Answer::status(204));
-    let provider = ScriptedProvider::builder()
-        .script(repeated)
-        .route("/v1", followed)
-        .start()
-        .await
-        .unwrap();
+    let provider =
+        ScriptedProvider::builder().script(repeated).route("/v1", followed).start().await.unwrap();
     let mut client = Client::to(&provider).await;
     for (path, statuses) in [("/", [503, 200, 200]), ("/v1/x", [503, 204, 204])] {
         for status in statuses {
             client.send(format!("GET {path} HTTP/1.1\r\n\r\n")).await;
-            assert!(
-                client
-                    .head()
-                    .await
-                    .starts_with(&format!("HTTP/1.1 {status} "))
-            );
+            assert!(client.head().await.starts_with(&format!("HTTP/1.1 {status} ")));
         }
     }
     assert_eq!(provider.exhausted(), 0);
@@ -103,18 +73,8 @@ async fn a_function_answers_first_then_the_longest_route_then_the_script() {
         ("/v1/embeddings", "xyz", 202),
         ("/other", "xyz", 200),
     ] {
-        client
-            .send(format!(
-                "POST {path} HTTP/1.1\r\ncontent-length: 3\r\n\r\n{body}"
-            ))
-            .await;
-        assert!(
-            client
-                .head()
-                .await
-                .starts_with(&format!("HTTP/1.1 {status} ")),
-            "{path}"
-        );
+        client.send(format!("POST {path} HTTP/1.1\r\ncontent-length: 3\r\n\r\n{body}")).await;
+        assert!(client.head().await.starts_with(&format!("HTTP/1.1 {status} ")), "{path}");
     }
     assert_eq!(provider.exhausted(), 0);
 }
@@ -160,9 +120,7 @@ async fn a_request_on_a_stale_connection_is_reset_unread() {
 
 #[tokio::test]
 async fn a_dropped_provider_closes_its_port_and_its_connections() {
-    let provider = ScriptedProvider::start([Answer::status(200).silence()])
-        .await
-        .unwrap();
+    let provider = ScriptedProvider::start([Answer::status(200).silence()]).await.unwrap();
     let addr = provider.addr();
     let mut client = Client::to(&provider).await;
     client.post("").await;
@@ -176,9 +134,7 @@ async fn a_dropped_provider_closes_its_port_and_its_connections() {
 
 #[tokio::test]
 async fn shutdown_returns_when_the_port_is_closed() {
-    let provider = ScriptedProvider::start([Answer::status(200)])
-        .await
-        .unwrap();
+    let provider = ScriptedProvider::start([Answer::status(200)]).await.unwrap();
     let addr = provider.addr();
     let mut client = Client::to(&provider).await;
     client.post("").await;
@@ -201,28 +157,15 @@ async fn an_unused_address_refuses() {
 
 #[tokio::test]
 async fn what_is_no_request_is_refused_and_counted() {
-    let provider = ScriptedProvider::start([Answer::status(200)])
-        .await
-        .unwrap();
+    let provider = ScriptedProvider::start([Answer::status(200)]).await.unwrap();
     for (bytes, status) in [
         ("EHLO there\r\n\r\n".to_owned(), 400),
-        (
-            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n".to_owned(),
-            400,
-        ),
-        (
-            format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(64 * 1024)),
-            431,
-        ),
+        ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n".to_owned(), 400),
+        (format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(64 * 1024)), 431),
     ] {
         let mut client = Client::to(&provider).await;
         client.send(bytes).await;
-        assert!(
-            client
-                .rest_then_fin()
-                .await
-                .starts_with(&format!("HTTP/1.1 {status} "))
-        );
+        assert!(client.rest_then_fin().await.starts_with(&format!("HTTP/1.1 {status} ")));
     }
     assert_eq!(provider.malformed(), 3);
 }
@@ -232,9 +175,7 @@ async fn the_nth_request_gets_the_nth_answer_however_many_come_at_once() {
     const CLIENTS: usize = 20;
     const EACH: usize = 25;
     let script = (0..CLIENTS * EACH).map(|n| Answer::status(200).header("x-n", n.to_string()));
-    let provider = ScriptedProvider::start(script.collect::<Vec<_>>())
-        .await
-        .unwrap();
+    let provider = ScriptedProvider::start(script.collect::<Vec<_>>()).await.unwrap();
     let mut clients = JoinSet::new();
     for name in 0..CLIENTS {
         let mut client = Client::to(&provider).await;
@@ -244,10 +185,7 @@ async fn the_nth_request_gets_the_nth_answer_however_many_come_at_once() {
                 let body = format!("{name}/{n}");
                 client.post(&body).await;
                 let head = client.head().await;
-                let index = head
-                    .lines()
-                    .find_map(|line| line.strip_prefix("x-n: "))
-                    .unwrap();
+                let index = head.lines().find_map(|line| line.strip_prefix("x-n: ")).unwrap();
                 got.push((index.parse::<usize>().unwrap(), body));
             }
             got
