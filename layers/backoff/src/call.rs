@@ -120,9 +120,10 @@ impl<S> Call<S> {
         own: Option<Box<Own>>,
         request: Option<Request<RequestBody>>,
         keeps_request: bool,
+        place: Option<Reservation>,
     ) -> Self {
         let deadline = own.as_ref().and_then(|own| own.bounds.deadline);
-        Self { config, service, request, keeps_request, deadline, own, failed: None, place: None }
+        Self { config, service, request, keeps_request, deadline, own, failed: None, place }
     }
 
     pub(crate) fn retries(&self) -> u32 {
@@ -131,12 +132,6 @@ impl<S> Call<S> {
 
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         self.deadline
-    }
-
-    /// Keeps the request's place while it is kept itself.
-    #[inline]
-    pub(crate) fn take_place(&mut self, place: Option<Reservation>) {
-        self.place = place.filter(|_| self.keeps_request);
     }
 
     /// Remembers an error of the service's readiness until the body is there.
@@ -152,7 +147,7 @@ impl<S> Call<S> {
         body: RequestBody,
         place: Option<Reservation>,
     ) -> Option<Error> {
-        self.take_place(place);
+        self.place = place.filter(|_| self.keeps_request);
         if let Some(request) = &mut self.request {
             *request.body_mut() = body;
             begin_first(request);
@@ -202,22 +197,14 @@ where
         }
     }
 
-    /// Decides what the end of an attempt leads to.
-    pub(crate) fn settle<RB>(&mut self, result: Result<Response<RB>, Error>) -> Step<RB> {
-        if let Ok(response) = &result {
-            let is_good = match Verdict::of(response) {
-                Some(verdict) => !verdict.class().is_failure(),
-                None => response.status().is_success(),
-            };
-            if is_good {
-                return Step::Done(result);
-            }
-        }
-        self.settle_failure(result)
-    }
-
+    /// Decides what the failure of an attempt leads to; of one that `was_sent`, or of one that failed
+    /// before it was, for example because the service never got ready for it.
     #[cold]
-    fn settle_failure<RB>(&mut self, result: Result<Response<RB>, Error>) -> Step<RB> {
+    pub(crate) fn settle<RB>(
+        &mut self,
+        result: Result<Response<RB>, Error>,
+        was_sent: bool,
+    ) -> Step<RB> {
         let now = tokio::time::Instant::now().into_std();
         let verdict = match &result {
             Ok(response) => match Verdict::of(response) {
@@ -238,7 +225,8 @@ where
         if !verdict.class().is_failure() || self.config.actions.decide(&verdict) != Action::Retry {
             return Step::Done(hand_back(result));
         }
-        if !self.retries_stateful() && may_be_processed(&verdict) && self.is_stateful() {
+        let may_be_done = was_sent && may_be_processed(&verdict);
+        if may_be_done && !self.retries_stateful() && self.is_stateful() {
             return Step::Done(self.exhaust(Guard::Stateful, verdict, result));
         }
         let mut failed = self.failed.take().unwrap_or_default();
@@ -337,6 +325,15 @@ where
     }
 }
 
+/// Whether an answer is one to hand on: by the verdict, if there is one, else by the status.
+#[inline]
+pub(crate) fn is_good<RB>(response: &Response<RB>) -> bool {
+    match Verdict::of(response) {
+        Some(verdict) => !verdict.class().is_failure(),
+        None => response.status().is_success(),
+    }
+}
+
 /// Tells the layers below that the call begins, if there is something to tell it by.
 pub(crate) fn begin_first(request: &Request<RequestBody>) {
     if let Some(context) = CallContext::of(request) {
@@ -352,11 +349,14 @@ fn labels(extensions: &Extensions) -> Option<&Labels> {
 }
 
 /// What failed under a status that says success must not pass for one.
-fn hand_back<RB>(result: Result<Response<RB>, Error>) -> Result<Response<RB>, Error> {
-    result.map(|mut response| {
-        AttemptCell::present_failure(&mut response);
-        response
-    })
+#[inline]
+pub(crate) fn hand_back<RB>(
+    mut result: Result<Response<RB>, Error>,
+) -> Result<Response<RB>, Error> {
+    if let Ok(response) = &mut result {
+        AttemptCell::present_failure(response);
+    }
+    result
 }
 
 /// A status that turns a request away at the door says that nothing was done with it.

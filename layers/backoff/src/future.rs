@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
-use crate::call::{Call, Own, Step, begin_first};
+use crate::call::{Call, Own, Step, begin_first, hand_back, is_good};
 use crate::config::Config;
 use crate::drain::Drain;
 
@@ -28,7 +28,8 @@ pin_project! {
         state: State<B, S::Future, RB>,
         #[pin]
         timer: Option<Sleep>,
-        call: Call<S>,
+        // `None` in the state `Once`, which has nothing to decide.
+        call: Option<Call<S>>,
     }
 }
 
@@ -39,6 +40,8 @@ pin_project! {
         Collecting { collect: Collect<B> },
         /// The call met an error before its first attempt.
         Met { error: Option<Error> },
+        /// The only attempt is in flight: whatever comes of it is handed back.
+        Once { #[pin] attempt: F },
         /// An attempt is in flight.
         Calling { #[pin] attempt: F },
         /// Lets the failed answer go, and waits.
@@ -57,14 +60,16 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    #[inline]
+    // Written for the call that succeeds at once: a request has 256 bytes, and what is not inlined or
+    // built in place copies them once more.
+    #[inline(always)]
     pub(crate) fn new(
-        mut ready: S,
-        config: Arc<Config>,
+        ready: &mut S,
+        config: &Arc<Config>,
         mut request: Request<B>,
         unready: Option<Error>,
     ) -> Self {
-        let own = Own::of(&config, request.extensions_mut());
+        let own = Own::of(config, request.extensions_mut());
         let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
         let (head, body) = request.into_parts();
         let mut collect =
@@ -77,21 +82,39 @@ where
                 let request = Request::from_parts(head, body);
                 if own.is_some() {
                     begin_first(&request);
+                } else if !keeps_request {
+                    let attempt = ready.call(request);
+                    return Self { state: State::Once { attempt }, timer: None, call: None };
                 }
-                let kept = keeps_request.then(|| request.clone());
+                let kept = if keeps_request { Some(request.clone()) } else { None };
+                // The service that was polled ready is the one that is called. The clone, which has
+                // reserved nothing, goes along and is polled ready itself before it is called. The
+                // other way round, a concurrency limit or a buffer below would be called without
+                // its reservation.
                 let attempt = ready.call(request);
-                let service = keeps_request.then_some(ready);
-                let mut call = Call::new(service, config, own, kept, keeps_request);
-                call.take_place(Pin::new(&mut collect).take_place());
-                Self { state: State::Calling { attempt }, timer: None, call }
+                let service = if keeps_request { Some(ready.clone()) } else { None };
+                let place = Pin::new(&mut collect).take_place().filter(|_| keeps_request);
+                Self {
+                    state: State::Calling { attempt },
+                    timer: None,
+                    call: Some(Call::new(
+                        service,
+                        Arc::clone(config),
+                        own,
+                        kept,
+                        keeps_request,
+                        place,
+                    )),
+                }
             }
             (body, unready) => {
-                // The clone has reserved nothing: others can use the place while a slow caller sends
-                // its body.
+                // Nothing is sent yet: what was reserved for it is dropped, so that others can use the
+                // place while a slow caller sends its body.
+                *ready = ready.clone();
                 let service = Some(ready.clone());
-                drop(ready);
                 let request = Some(Request::from_parts(head, RequestBody::empty()));
-                let mut call = Call::new(service, config, own, request, keeps_request);
+                let config = Arc::clone(config);
+                let mut call = Call::new(service, config, own, request, keeps_request, None);
                 let state = match body {
                     Poll::Pending => {
                         call.remember(unready);
@@ -103,7 +126,7 @@ where
                         State::Met { error: unready }
                     }
                 };
-                Self { state, timer: None, call }
+                Self { state, timer: None, call: Some(call) }
             }
         }
     }
@@ -121,8 +144,14 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let call = this.call;
+        if let StateProjection::Once { attempt } = this.state.as_mut().project() {
+            let result = ready!(attempt.poll(cx)).map_err(Error::from_inner);
+            this.state.set(State::Done);
+            return Poll::Ready(hand_back(result));
+        }
+        let Some(call) = this.call else { return Poll::Pending };
         loop {
+            let mut was_sent = false;
             let result = match this.state.as_mut().project() {
                 StateProjection::Collecting { collect } => {
                     match Pin::new(&mut *collect).poll_collect(cx) {
@@ -158,10 +187,22 @@ where
                 },
                 // The answer is asked before the timer: where both are ready, it wins.
                 StateProjection::Calling { attempt } => match attempt.poll(cx) {
-                    Poll::Ready(Ok(response)) => Ok(response),
-                    Poll::Ready(Err(error)) => Err(Error::from_inner(error)),
+                    Poll::Ready(Ok(response)) => {
+                        was_sent = true;
+                        if is_good(&response) {
+                            this.state.set(State::Done);
+                            call.end();
+                            return Poll::Ready(Ok(response));
+                        }
+                        Ok(response)
+                    }
+                    Poll::Ready(Err(error)) => {
+                        was_sent = true;
+                        Err(Error::from_inner(error))
+                    }
                     Poll::Pending => {
                         ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
+                        was_sent = true;
                         Err(past_deadline())
                     }
                 },
@@ -174,9 +215,9 @@ where
                     this.state.set(State::Readying);
                     continue;
                 }
-                StateProjection::Done => return Poll::Pending,
+                StateProjection::Once { .. } | StateProjection::Done => return Poll::Pending,
             };
-            match call.settle(result) {
+            match call.settle(result, was_sent) {
                 Step::Done(result) => {
                     this.state.set(State::Done);
                     call.end();
@@ -206,6 +247,7 @@ where
         let state = match state {
             State::Collecting { .. } => "Collecting",
             State::Met { .. } => "Met",
+            State::Once { .. } => "Once",
             State::Calling { .. } => "Calling",
             State::Waiting { .. } => "Waiting",
             State::Readying => "Readying",
@@ -213,7 +255,7 @@ where
         };
         f.debug_struct("ResponseFuture")
             .field("state", &state)
-            .field("retries", &call.retries())
+            .field("retries", &call.as_ref().map_or(0, Call::retries))
             .finish_non_exhaustive()
     }
 }

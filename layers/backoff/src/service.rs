@@ -88,11 +88,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, RB> {
-        // The service that was polled ready is the one that is called; the clone, which reserved
-        // nothing, stays behind. The other way round, a concurrency limit or a buffer below would
-        // be called without its reservation.
-        let clone = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, clone);
-        ResponseFuture::new(ready, Arc::clone(&self.config), request, self.unready.take())
+        let unready = self.unready.take();
+        ResponseFuture::new(&mut self.inner, &self.config, request, unready)
     }
 }

@@ -89,6 +89,10 @@ impl Decoder {
 
     /// The bytes are over: whether nothing is missing of them, the checksum included. Nothing can be
     /// pushed any more.
+    #[cfg_attr(
+        not(feature = "decompress"),
+        expect(clippy::needless_pass_by_ref_mut, reason = "there is no decoder to finish then")
+    )]
     pub(crate) fn finish(&mut self) -> Result<(), Corrupt> {
         match self {
             Self::Identity | Self::Unreadable => Ok(()),

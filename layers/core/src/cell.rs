@@ -166,7 +166,8 @@ impl AttemptCell {
     ///
     /// Called by the layer that gives up; it must not be called after the body was polled.
     pub fn present_failure<B>(response: &mut Response<B>) {
-        let Some(cell) = Self::of(response).cloned() else { return };
+        let offers = |cell: &&Self| cell.inner.substitute.get().is_some();
+        let Some(cell) = Self::of(response).filter(offers).cloned() else { return };
         let Some(substitute) = cell.inner.substitute.get() else { return };
         *response.status_mut() = substitute.status;
         let headers = response.headers_mut();

@@ -170,8 +170,13 @@ async fn b011_n_retries_are_n_more_sends_and_none_is_slept_for_in_vain() {
         let numbers: Vec<_> = announced.filter_map(|event| event.field("attempt")).collect();
         assert_eq!(numbers, (2..=max_retries + 1).map(|n| n.to_string()).collect::<Vec<_>>());
         let ends: Vec<_> = events.iter().filter_map(|event| event.field("guard")).collect();
-        assert_eq!(ends, ["max_retries"]);
-        assert_eq!(events.last().unwrap().field("retries"), Some(&*max_retries.to_string()));
+        if max_retries == 0 {
+            assert!(events.is_empty(), "a layer with nothing to do has nothing to say");
+        } else {
+            assert_eq!(ends, ["max_retries"]);
+            let retries = events.last().unwrap().field("retries");
+            assert_eq!(retries, Some(&*max_retries.to_string()));
+        }
 
         let service = down();
         let alone = backoff().build().unwrap().layer(service.clone());

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use backstop::classify::Timeouts;
 use backstop::core::Guard;
 use backstop::testing::script::openai;
-use backstop::testing::{Outcome, ScriptedService};
+use backstop::testing::{Outcome, ReadinessProbe, ScriptedService};
 use backstop::{CallOptions, ClassifyLayer, Error};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
@@ -145,5 +145,16 @@ async fn the_backoff_alone_knows_it_too() {
         let layer = exact_backoff().build().unwrap();
         layer.layer(provider.clone()).oneshot(post_body(RESPONSES, STATEFUL[0])).await.unwrap();
         assert_eq!(provider.calls(), attempts, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_sent_after_the_service_did_not_get_ready_for_it() {
+    for body in STATEFUL {
+        let provider = ScriptedService::new([good()]);
+        let service = ReadinessProbe::new(provider.clone()).fail_readiness(0, "not now");
+        let stack = exact_backoff().build().unwrap().layer(service);
+        let response = stack.oneshot(post_body(RESPONSES, body)).await.unwrap();
+        assert_eq!((response.status().as_u16(), provider.calls()), (200, 1), "{body}");
     }
 }
