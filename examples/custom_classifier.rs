@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use backstop::classify::{Answer, Classify};
 use backstop::testing::{BoxError, ScriptedProvider, script};
-use backstop::{
-    BackoffLayer, Class, ClassifyLayer, RequestBody, Schedule, Verdict, core::Evidence,
-};
+use backstop::{BackoffLayer, Class, ClassifyLayer, Evidence, RequestBody, Schedule, Verdict};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};

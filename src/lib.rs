@@ -9,11 +9,12 @@ pub mod testing;
 
 pub use backstop_backoff as backoff;
 pub use backstop_classify as classify;
-pub use backstop_core as core;
+pub use backstop_core as vocabulary;
 
 pub use backstop_backoff::BackoffLayer;
-pub use backstop_classify::ClassifyLayer;
+pub use backstop_classify::{ClassifyLayer, HoldOverflow, Timeouts};
 pub use backstop_core::{
-    Action, ActionTable, AttemptCell, BufferLimit, CallContext, CallOptions, Class, Error,
-    Exhausted, Hold, Jitter, Limit, OnExhausted, RequestBody, Schedule, Seed, Verdict, dialect,
+    Action, ActionTable, AttemptCell, BoxError, BufferLimit, CallContext, CallOptions, Class,
+    ConfigError, Error, Evidence, Exhausted, Guard, Guards, Hint, Hold, Jitter, Limit, OnExhausted,
+    RequestBody, Schedule, Seed, StreamEnd, TimedOut, Usage, Verdict, WallClock, dialect,
 };

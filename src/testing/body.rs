@@ -23,7 +23,7 @@ mod step;
 /// any client's body. Pauses use tokio's clock and are therefore exact and instant under a paused one.
 ///
 /// By default [`size_hint`](Body::size_hint) and [`is_end_stream`](Body::is_end_stream) are honest: the hint is exact
-/// when the script has nothing but data (and pauses) left, and the end is announced as soon as nothing is left. See
+/// when the script has nothing but data and trailers left, and the end is announced as soon as nothing is left. See
 /// [`unknown_size`](Self::unknown_size) and [`content_length`](Self::content_length) for bodies that know less or lie.
 ///
 /// ```
@@ -241,26 +241,19 @@ impl From<&'static str> for ScriptedBody {
     }
 }
 
-/// The bounds that the remaining steps allow: a failure or a silence may still come first, so they loosen the lower
-/// one.
+/// The bounds that the remaining steps allow. Exact only if nothing but frames is left: whoever trusts an exact hint
+/// stops reading there, and would never meet a pause, an error or a silence.
 fn honest_hint(rest: &[Step]) -> SizeHint {
     let mut total = 0;
-    let mut certain = true;
+    let mut hint = SizeHint::new();
     for Step(kind) in rest {
         match kind {
             Kind::Data(bytes) => total += bytes.len() as u64,
+            Kind::Trailers(_) => {}
             Kind::End => break,
-            Kind::Error(_) | Kind::Forever => {
-                certain = false;
-                break;
-            }
-            Kind::Pause(_) | Kind::Pending | Kind::Trailers(_) => {}
+            Kind::Error(_) | Kind::Forever | Kind::Pause(_) | Kind::Pending => return hint,
         }
     }
-    let mut hint = SizeHint::new();
-    hint.set_upper(total);
-    if certain {
-        hint.set_lower(total);
-    }
+    hint.set_exact(total);
     hint
 }

@@ -109,7 +109,8 @@ impl Outcome {
     }
 
     pub(super) fn exhausted(index: usize) -> Self {
-        Self::status(500).json(format!(
+        // A test whose script is too short is to end, not to be retried for a minute.
+        Self::status(500).header("x-should-retry", "false").json(format!(
             r#"{{"error":{{"type":"script_exhausted","message":"no scripted outcome for call {index}"}}}}"#
         ))
     }

@@ -106,7 +106,31 @@ async fn computed() -> Table {
     set("fixed.drain_time", format!("{:?}", drain_time().await));
     set("fixed.message", bytes(message_bytes()));
     set("features.default", default_features());
+    for (class, statuses) in statuses_by_class() {
+        set(&format!("status.{class}"), statuses);
+    }
     table
+}
+
+/// What each status means where nothing else is known, as ranges.
+fn statuses_by_class() -> BTreeMap<&'static str, String> {
+    let mut ranges: BTreeMap<&'static str, Vec<(u16, u16)>> = BTreeMap::new();
+    for code in 200..600 {
+        let status = http::StatusCode::from_u16(code).unwrap();
+        let now = || std::time::SystemTime::UNIX_EPOCH;
+        let class = Verdict::of_head(status, &http::HeaderMap::new(), now).class();
+        let ranges = ranges.entry(class.as_str()).or_default();
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == code => *last = code,
+            _ => ranges.push((code, code)),
+        }
+    }
+    let text = |(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let text = |ranges: Vec<_>| ranges.iter().map(text).collect::<Vec<_>>().join(", ");
+    ranges.into_iter().map(|(class, ranges)| (class, text(ranges))).collect()
 }
 
 /// The rows ``| `key` | `value` | .. |`` of the page.

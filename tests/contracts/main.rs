@@ -11,6 +11,7 @@ mod commitment;
 mod connections;
 mod defaults;
 mod documents;
+mod hostile;
 mod properties;
 mod readiness;
 mod rig;

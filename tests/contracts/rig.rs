@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use backstop::backoff::{Backoff, BackoffBuilder};
 use backstop::classify::{ClassifyBuilder, ClassifyService};
-use backstop::core::BoxError;
 use backstop::testing::ScriptedService;
+use backstop::vocabulary::BoxError;
 use backstop::{
     AttemptCell, BackoffLayer, CallContext, Class, Error, Exhausted, Jitter, RequestBody, Schedule,
     Verdict,

@@ -7,9 +7,9 @@ mod stateful;
 
 use std::error::Error as StdError;
 
-use backstop::core::TimedOut;
 use backstop::testing::script::openai;
 use backstop::testing::{Outcome, ScriptedBody, Step};
+use backstop::vocabulary::TimedOut;
 use backstop::{Error, Jitter, Limit, Schedule};
 
 use crate::support::{exact_backoff, secs, sse};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use backstop::core::{Guards, WallClock};
 use backstop::testing::{Outcome, Script, ScriptedService, script};
+use backstop::vocabulary::{Guards, WallClock};
 use backstop::{
     BackoffLayer, CallOptions, ClassifyLayer, Error, Jitter, Limit, OnExhausted, Schedule, Seed,
 };
@@ -34,7 +34,7 @@ fn always(status: u16) -> Script<Outcome> {
 
 /// The waits that a schedule gives with a seed, computed apart from any layer.
 fn expected(schedule: &Schedule, seed: &Seed, retries: u32) -> Vec<Duration> {
-    use backstop::core::{Bounds, Next, Retries};
+    use backstop::vocabulary::{Bounds, Next, Retries};
     let mut guards = Guards::default();
     guards.max_retry_time = Limit::Unlimited;
     let bounds = Bounds::new(guards);
@@ -134,7 +134,7 @@ fn outlive(failures: usize) -> (u64, Duration) {
                 let failed = seen.fetch_add(1, Ordering::Relaxed) < failures;
                 let status = if failed { 503 } else { 200 };
                 let answer = Response::builder().status(status).body(Full::new(Bytes::new()));
-                std::future::ready(answer.map_err(backstop::core::BoxError::from))
+                std::future::ready(answer.map_err(backstop::vocabulary::BoxError::from))
             });
             let layer = BackoffLayer::builder()
                 .max_retries(Limit::Unlimited)

@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use backstop_core::dialect::Dialect;
+use backstop_core::dialect::is_stateful;
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{
-    Action, AttemptCell, Bounds, CallContext, CallOptions, Class, Exhausted, Guard, Labels, Next,
+    Action, AttemptCell, Bounds, CallContext, CallOptions, Class, Exhausted, Guard, Next,
     OnExhausted, RequestBody, Reservation, Retries, Rung, Verdict, WaitReason,
 };
 use http::{Extensions, Request, Response};
@@ -52,10 +52,7 @@ impl Own {
 
     fn read(config: &Config, extensions: &mut Extensions) -> Option<Box<Self>> {
         let context = extensions.get::<CallContext>();
-        let options = match context {
-            Some(context) => Some(context.options()),
-            None => extensions.get::<CallOptions>(),
-        };
+        let options = CallOptions::of(extensions);
         if options.is_none() && config.deadline.is_none() {
             return None;
         }
@@ -80,12 +77,24 @@ impl Own {
         if let (None, Some(time)) = (bounds.deadline, time) {
             let now = tokio::time::Instant::now();
             bounds.deadline = now.checked_add(time).map(tokio::time::Instant::into_std);
-            let options = options.cloned().unwrap_or_default();
-            let context = CallContext::new(options, Some(now.into_std()), bounds.deadline);
             // The layers below must stop at the same instant.
-            extensions.insert(context);
+            match (context, bounds.deadline) {
+                (Some(context), Some(deadline)) => context.set_deadline(deadline),
+                (Some(_), None) => {}
+                (None, deadline) => {
+                    let options = options.cloned().unwrap_or_default();
+                    let context = CallContext::new(options, Some(now.into_std()), deadline);
+                    extensions.insert(context);
+                }
+            }
         }
         Some(Box::new(Self { bounds, on_exhausted, retry_stateful }))
+    }
+
+    /// Whether the call's deadline has come before it began.
+    pub(crate) fn is_late(&self) -> bool {
+        let deadline = self.bounds.deadline;
+        deadline.is_some_and(|at| at <= tokio::time::Instant::now().into_std())
     }
 
     pub(crate) fn keeps_request(&self) -> bool {
@@ -243,16 +252,17 @@ where
         }
     }
 
-    /// Once for a call, and only while there is a head to send.
+    /// Once for a call; never where it is allowed no second attempt at all.
     fn may_repeat_at_once(&mut self) -> bool {
         let failed = self.failed.get_or_insert_default();
-        !std::mem::replace(&mut failed.repeated_unprocessed, true) && self.keeps_request
+        !std::mem::replace(&mut failed.repeated_unprocessed, true)
+            && self.keeps_request
+            && !self.bounds().allow_no_retry()
     }
 
     fn is_stateful(&self) -> bool {
         let Some(request) = &self.request else { return false };
-        Dialect::of_request(request.uri(), request.headers())
-            .is_some_and(|dialect| dialect.is_stateful(&request.body().to_bytes()))
+        is_stateful(&request.body().to_bytes())
     }
 
     /// Tells the layers below, and whoever listens, that another attempt comes.
@@ -314,7 +324,8 @@ where
         };
         let exhausted = Exhausted::new(request.uri(), guard, verdict)
             .with_label(
-                labels(request.extensions())
+                CallOptions::of(request.extensions())
+                    .map(CallOptions::labels)
                     .and_then(|labels| labels.node.as_deref().or(labels.run.as_deref())),
             )
             .with_retries(retries.count(), retries.waited())
@@ -338,13 +349,6 @@ pub(crate) fn is_good<RB>(response: &Response<RB>) -> bool {
 pub(crate) fn begin_first(request: &Request<RequestBody>) {
     if let Some(context) = CallContext::of(request) {
         context.begin_first();
-    }
-}
-
-fn labels(extensions: &Extensions) -> Option<&Labels> {
-    match extensions.get::<CallContext>() {
-        Some(context) => Some(context.labels()),
-        None => extensions.get().map(CallOptions::labels),
     }
 }
 

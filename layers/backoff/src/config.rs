@@ -107,8 +107,9 @@ impl BackoffBuilder {
         self
     }
 
-    /// How long the whole call may take, attempts and waits included. Default: no bound. It looks
-    /// ahead (a wait that it cannot hold is not begun) and cuts the attempt in flight.
+    /// How long the whole call may take, attempts and waits included; with a ClassifyLayer below, the
+    /// answer's body too, which is out of this layer's hands once it was handed on. Default: no bound.
+    /// It looks ahead (a wait that it cannot hold is not begun) and cuts the attempt in flight.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.config.deadline = Some(deadline);
         self

@@ -13,12 +13,13 @@ pin_project! {
         #[pin]
         body: Option<RB>,
         read: usize,
+        frames: usize,
     }
 }
 
 impl<RB> Drain<RB> {
     pub(crate) const fn new(body: Option<RB>) -> Self {
-        Self { body, read: 0 }
+        Self { body, read: 0, frames: 0 }
     }
 
     /// Lets the answer go, read to its end or not.
@@ -36,7 +37,8 @@ impl<RB: Body> Drain<RB> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(frame))) => {
                     *this.read += frame.data_ref().map_or(0, Buf::remaining);
-                    if *this.read > DRAIN_BYTES {
+                    *this.frames += 1;
+                    if *this.read > DRAIN_BYTES || *this.frames > DRAIN_FRAMES {
                         this.body.set(None);
                     }
                 }
@@ -49,3 +51,5 @@ impl<RB: Body> Drain<RB> {
 
 /// What a kernel has received of a usual error body by the time we read it; more is a stream.
 const DRAIN_BYTES: usize = 8 * 1024;
+/// As many as there can be with bytes in them, and a bound on those without.
+const DRAIN_FRAMES: usize = DRAIN_BYTES;

@@ -77,6 +77,10 @@ where
         // Most bodies are there already: then the service that is ready is called right here. Whoever
         // polls later brings a waker that wakes.
         let body = Pin::new(&mut collect).poll_collect(&mut Context::from_waker(Waker::noop()));
+        let unready = match &own {
+            Some(own) if own.is_late() => Some(past_deadline()),
+            _ => unready,
+        };
         match (body, unready) {
             (Poll::Ready(Ok(body)), None) => {
                 let request = Request::from_parts(head, body);

@@ -5,7 +5,7 @@ use tower_layer::Layer;
 use crate::config::{BackoffBuilder, Config};
 use crate::service::Backoff;
 
-/// Makes a service repeat calls that failed and may succeed next time. See the [crate's page](crate).
+/// Makes a service repeat calls that failed and may succeed next time. See the crate's page.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put under it"]
 pub struct BackoffLayer {
@@ -23,14 +23,14 @@ impl BackoffLayer {
         BackoffBuilder::new()
     }
 
-    /// A builder with document A's preset for Anthropic: 5 attempts, waits of 2, 4, 8 and 16 s,
+    /// A builder with a preset for unattended runs on Anthropic: 5 attempts, waits of 2, 4, 8 and 16 s,
     /// no bound on their sum.
     pub fn anthropic() -> BackoffBuilder {
         BackoffBuilder::anthropic()
     }
 
-    /// A builder with document A's preset for Gemini's free tier: 5 attempts, waits of 15, 30, 60
-    /// and 60 s, no bound on their sum.
+    /// A builder with a preset for unattended runs on Gemini's free tier, whose limits count minutes: 5
+    /// attempts, waits of 15, 30, 60 and 60 s, no bound on their sum.
     pub fn gemini_free_tier() -> BackoffBuilder {
         BackoffBuilder::gemini_free_tier()
     }

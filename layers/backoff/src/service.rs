@@ -12,7 +12,7 @@ use tower_service::Service;
 use crate::config::Config;
 use crate::future::ResponseFuture;
 
-/// The service that [`BackoffLayer`](crate::BackoffLayer) makes. See the [crate's page](crate).
+/// The service that [`BackoffLayer`](crate::BackoffLayer) makes. See the crate's page.
 pub struct Backoff<S> {
     inner: S,
     config: Arc<Config>,

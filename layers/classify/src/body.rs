@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
-use crate::watch::{Watch, abnormal_end, is_whole};
+use crate::watch::{Watch, abnormal_end, broken, is_whole};
 
 pin_project! {
     /// The body of a classified answer: what was held, and then the rest as it comes.
@@ -128,6 +128,12 @@ where
             Rest::Ended | Rest::Replaced => return Poll::Ready(None),
             Rest::Failed(error) => return Poll::Ready(error.take().map(Err)),
         };
+        if let Some(timeout) = watch.clocks.overdue() {
+            let (verdict, error) = watch.timed_out(timeout);
+            watch.tell_end(&verdict);
+            *this.rest = Rest::Ended;
+            return Poll::Ready((!is_whole(&verdict)).then_some(Err(error)));
+        }
         match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 let was_settled = watch.is_settled();
@@ -163,7 +169,7 @@ where
                 let verdict = watch.finish(BodyEnd::Broken);
                 watch.tell_end(&verdict);
                 *this.rest = Rest::Ended;
-                Poll::Ready((!is_whole(&verdict)).then(|| Err(Error::attempt(verdict, error))))
+                Poll::Ready((!is_whole(&verdict)).then(|| Err(broken(verdict, error))))
             }
             Poll::Pending => {
                 let Poll::Ready(timeout) = watch.clocks.poll_due(this.timer, cx) else {

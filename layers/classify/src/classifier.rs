@@ -93,8 +93,9 @@ impl<'a> Answer<'a> {
         self.headers
     }
 
-    /// What was held of the body, decoded: all of a document, the beginning of a stream, nothing
-    /// under `hold = headers`, where the encoding cannot be read, or where no answer came.
+    /// What was held of the body, decoded: all of a document, the beginning of a stream; nothing under
+    /// `hold = headers`, of a compressed stream, where the encoding cannot be read, or where no answer
+    /// came.
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body

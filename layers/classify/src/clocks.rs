@@ -37,14 +37,15 @@ impl Timeouts {
         Self { head: None, first_content: None, idle: None, idle_content: None, attempt: None }
     }
 
-    /// Until the answer's head is complete, from the start of the attempt. Header bytes that
+    /// Until the answer's head is complete, from the start of the attempt (its first poll). Header bytes that
     /// trickle in do not restart it. Default 10 minutes, as the official SDKs have it.
     pub const fn head(mut self, timeout: Option<Duration>) -> Self {
         self.head = timeout;
         self
     }
 
-    /// Until the first content of a stream, from the start of the attempt. Default off.
+    /// Until the first content of a stream, from the start of the attempt. A stream whose encoding cannot
+    /// be read is not judged by its content. Default off.
     pub const fn first_content(mut self, timeout: Option<Duration>) -> Self {
         self.first_content = timeout;
         self
@@ -188,6 +189,18 @@ impl Clocks {
         [own, other, whole, call].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
+    /// The timeout that had come before the last byte did. A body that always has something to give
+    /// never lets a timer be looked at; it is late all the same.
+    pub(crate) fn overdue(&self) -> Option<TimedOut> {
+        let (at, which) = self.due()?;
+        match self.phase {
+            Phase::Body { last_byte }
+            | Phase::Preamble { last_byte }
+            | Phase::Content { last_byte, .. } => (last_byte > at).then_some(which),
+            Phase::Head | Phase::Over { .. } => None,
+        }
+    }
+
     /// Ready with the timeout that has come. `timer` is made when it is first needed, and set anew
     /// only when it fires: most attempts never touch it.
     pub(crate) fn poll_due(
@@ -196,7 +209,7 @@ impl Clocks {
         cx: &mut Context<'_>,
     ) -> Poll<TimedOut> {
         let Some((at, which)) = self.due() else { return Poll::Pending };
-        poll_until(timer, at, cx).map(|()| which)
+        poll_no_later(timer, at, cx).map(|()| which)
     }
 
     /// The same, but ready with `None` at `moment` if no timeout comes before it.
@@ -208,15 +221,19 @@ impl Clocks {
     ) -> Poll<Option<TimedOut>> {
         match (self.due(), moment) {
             (Some((at, _)), Some(moment)) if moment < at => {
-                poll_until(timer, moment, cx).map(|()| None)
+                poll_no_later(timer, moment, cx).map(|()| None)
             }
-            (None, Some(moment)) => poll_until(timer, moment, cx).map(|()| None),
+            (None, Some(moment)) => poll_no_later(timer, moment, cx).map(|()| None),
             _ => self.poll_due(timer, cx).map(Some),
         }
     }
 }
 
-fn poll_until(mut timer: Pin<&mut Option<Sleep>>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_no_later(
+    mut timer: Pin<&mut Option<Sleep>>,
+    at: Instant,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     match timer.as_mut().as_pin_mut() {
         // Due earlier than the timer stands, which would fire too late.
         Some(sleep) if sleep.deadline() > at => sleep.reset(at),

@@ -18,7 +18,8 @@ pub enum HoldOverflow {
     /// It is handed on as it comes from there; what fails later reaches the caller as an abnormal
     /// end.
     Commit,
-    /// The attempt counts as failed (`too_large`): who asked for whole answers gets none in part.
+    /// The attempt counts as failed: who asked for whole answers gets none in part. Its class is
+    /// `too_large`, which by default is not retried: the next answer would be as long.
     Fail,
 }
 

@@ -21,16 +21,17 @@ pub(crate) struct Corrupt;
 impl Decoder {
     /// The decoder for an answer with these headers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let mut codings = headers.get_all(CONTENT_ENCODING).iter();
-        let coding = match (codings.next(), codings.next()) {
-            (None, _) => return Self::Identity,
-            (Some(only), None) => only.to_str().map(str::trim).unwrap_or("unreadable"),
-            (Some(_), Some(_)) => return Self::Unreadable,
-        };
-        if coding.is_empty() || coding.eq_ignore_ascii_case("identity") {
-            return Self::Identity;
+        let mut codings = headers
+            .get_all(CONTENT_ENCODING)
+            .iter()
+            .flat_map(|value| value.to_str().unwrap_or("unreadable").split(','))
+            .map(str::trim)
+            .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"));
+        match (codings.next(), codings.next()) {
+            (None, _) => Self::Identity,
+            (Some(only), None) => Self::of_coding(only),
+            (Some(_), Some(_)) => Self::Unreadable,
         }
-        Self::of_coding(coding)
     }
 
     #[cfg(not(feature = "decompress"))]
@@ -238,5 +239,6 @@ mod tests {
             assert!(!decoder(coding).is_readable(), "{coding}");
         }
         assert!(decoder("identity").is_identity());
+        assert!(matches!(decoder("identity, GZIP"), Decoder::Inflate(_)));
     }
 }

@@ -25,16 +25,17 @@ impl Document {
         Self { decoder, decoded: Vec::new(), is_corrupt: false, clocks, cell }
     }
 
-    /// Takes note of a frame. Text past `limit` bytes is too much to be read.
-    pub(crate) fn see(&mut self, frame: &Frame<Bytes>, limit: u64) {
-        let Some(data) = frame.data_ref() else { return };
+    /// Takes note of a frame, and says whether its text is within `limit` bytes still; past that it is
+    /// read no further.
+    pub(crate) fn see(&mut self, frame: &Frame<Bytes>, limit: u64) -> bool {
+        let Some(data) = frame.data_ref().filter(|data| !data.is_empty()) else { return true };
         let now = Instant::now();
         self.clocks.bytes_came(now);
         if let Some(cell) = &self.cell {
             cell.add_bytes(data.len(), now.into_std());
         }
         if self.decoder.is_identity() || !self.decoder.is_readable() || self.is_corrupt {
-            return;
+            return true;
         }
         let Self { decoder, decoded, .. } = self;
         let mut fits = true;
@@ -50,6 +51,7 @@ impl Document {
             self.decoder = Decoder::Unreadable;
             self.decoded = Vec::new();
         }
+        fits
     }
 
     /// The bytes are over: one whose coding lacks its end can be read by nobody.
@@ -62,6 +64,11 @@ impl Document {
     /// Goes on to watch what of it is handed on unread.
     pub(crate) fn into_watch(self, mode: Mode) -> Watch {
         Watch::document(mode, self.clocks, self.cell)
+    }
+
+    /// Whether the bytes are the text.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.decoder.is_identity()
     }
 
     pub(crate) const fn is_readable(&self) -> bool {

@@ -57,10 +57,7 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub(crate) fn of<B>(request: &Request<B>, config: Arc<Config>) -> Self {
         let context = CallContext::of(request);
-        let options = match context {
-            Some(context) => Some(context.options()),
-            None => request.extensions().get::<CallOptions>(),
-        };
+        let options = CallOptions::of(request.extensions());
         let deadline = match context {
             Some(context) => context.deadline().map(Instant::from_std),
             None => options
@@ -69,8 +66,8 @@ impl Attempt {
         };
         let hold = options.and_then(CallOptions::held).unwrap_or(config.hold);
         let route = match config.dialect {
-            Some(dialect) => Route::new(dialect, request.uri()),
-            None => Route::of_request(request.uri(), request.headers()),
+            Some(dialect) => Route::new(dialect, request.method(), request.uri()),
+            None => Route::of_request(request.method(), request.uri(), request.headers()),
         };
         Self { config, route, hold, deadline, clocks: None }
     }

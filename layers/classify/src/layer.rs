@@ -5,7 +5,7 @@ use tower_layer::Layer;
 use crate::config::{ClassifyBuilder, Config};
 use crate::service::ClassifyService;
 
-/// Makes a service read answers far enough to be sure of them. See the [crate's page](crate).
+/// Makes a service read answers far enough to be sure of them. See the crate's page.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put under it"]
 pub struct ClassifyLayer {

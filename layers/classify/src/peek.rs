@@ -11,16 +11,17 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
 use http::{Response, StatusCode};
-use http_body::Body;
+use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
 use crate::body::{ClassifyBody, Rest};
 use crate::classifier::Answer;
+use crate::clocks::Clocks;
 use crate::config::HoldOverflow;
 use crate::decode::Decoder;
 use crate::document::Document;
 use crate::future::Attempt;
-use crate::watch::{Watch, abnormal_end, late};
+use crate::watch::{Watch, abnormal_end, broken, late};
 
 /// An answer that is held back while it is read.
 pub(crate) struct Peek<RB> {
@@ -87,7 +88,8 @@ where
         let is_readable = decoder.is_readable();
         let framing = attempt.route.framing(head.status, &head.headers);
         let is_stream = framing != Framing::Document;
-        clocks.head_came(is_stream, now);
+        // What cannot be read has no content that could be missed.
+        clocks.head_came(is_stream && is_readable, now);
         let reading = if is_stream {
             let judge = attempt.judge(&head, now);
             let mode = attempt.config.mode;
@@ -133,46 +135,61 @@ where
         if self.until == Until::Head {
             return Poll::Ready(Settled::Head);
         }
-        loop {
+        for _ in 0..FRAMES_AT_ONCE {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    match &mut self.reading {
-                        Reading::Document(document) => document.see(&frame, self.limit),
-                        Reading::Stream(watch) => match watch.see(&frame) {
-                            Seen::Content if self.until == Until::Content => {
-                                self.held.push(frame);
-                                return Poll::Ready(Settled::Content);
-                            }
-                            Seen::Failed | Seen::End => {
-                                self.held.push(frame);
-                                return Poll::Ready(Settled::Seen);
-                            }
-                            _ => {}
-                        },
-                    }
-                    let has_place = self.held.push(frame);
-                    if self.body.is_end_stream() {
-                        return Poll::Ready(Settled::Eof);
-                    }
-                    if !has_place || self.held.len() > self.limit {
-                        return Poll::Ready(Settled::Overflow);
+                    if let Some(settled) = self.take(frame) {
+                        return Poll::Ready(settled);
                     }
                 }
                 Poll::Ready(None) => return Poll::Ready(Settled::Eof),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Settled::Broken(error.into())),
-                Poll::Pending => {
-                    let clocks = match &self.reading {
-                        Reading::Document(document) => &document.clocks,
-                        Reading::Stream(watch) => &watch.clocks,
-                    };
-                    return clocks.poll_due_or(self.head_must_do_by, timer, cx).map(
-                        |due| match due {
-                            Some(timeout) => Settled::TimedOut(timeout),
-                            None => Settled::Head,
-                        },
-                    );
-                }
+                Poll::Pending => return self.poll_late(timer, cx),
             }
+        }
+        // A body that always has something to give would keep everybody else from running.
+        let late = self.poll_late(timer, cx);
+        if late.is_pending() {
+            cx.waker().wake_by_ref();
+        }
+        late
+    }
+
+    /// Holds a frame, and says what it settles.
+    fn take(&mut self, frame: Frame<Bytes>) -> Option<Settled> {
+        let (seen, is_readable) = match &mut self.reading {
+            Reading::Document(document) => (Seen::Nothing, document.see(&frame, self.limit)),
+            Reading::Stream(watch) => (watch.see(&frame), true),
+        };
+        let has_place = self.held.push(frame);
+        match seen {
+            Seen::Content if self.until == Until::Content => return Some(Settled::Content),
+            Seen::Failed | Seen::End => return Some(Settled::Seen),
+            _ => {}
+        }
+        if !is_readable {
+            return Some(Settled::Overflow);
+        }
+        if self.body.is_end_stream() {
+            return Some(Settled::Eof);
+        }
+        if !has_place || self.held.len() > self.limit {
+            return Some(Settled::Overflow);
+        }
+        self.clocks().overdue().map(Settled::TimedOut)
+    }
+
+    fn poll_late(&self, timer: Pin<&mut Option<Sleep>>, cx: &mut Context<'_>) -> Poll<Settled> {
+        self.clocks().poll_due_or(self.head_must_do_by, timer, cx).map(|due| match due {
+            Some(timeout) => Settled::TimedOut(timeout),
+            None => Settled::Head,
+        })
+    }
+
+    const fn clocks(&self) -> &Clocks {
+        match &self.reading {
+            Reading::Document(document) => &document.clocks,
+            Reading::Stream(watch) => &watch.clocks,
         }
     }
 
@@ -180,26 +197,28 @@ where
     pub(crate) fn release(self, settled: Settled, attempt: &Attempt) -> Response<ClassifyBody<RB>> {
         let Self { mut head, body, mut held, reading, cell, overflow, .. } = self;
         let overflowed = matches!(settled, Settled::Overflow) && overflow == HoldOverflow::Fail;
-        let Judged { verdict, shown, rest, is_over } = match reading {
-            Reading::Stream(watch) => judge_stream(watch, body, settled, overflowed, attempt),
+        let ended_well = matches!(settled, Settled::Eof);
+        let judged = match reading {
+            Reading::Stream(watch) => {
+                judge_stream(watch, body, &mut held, settled, overflowed, attempt)
+            }
             Reading::Document(document) => {
                 let document = Held { document, held: &mut held, head: &head };
                 document.judge(body, settled, overflowed, attempt)
             }
         };
-        let built_in_failed = verdict.class().is_failure();
-        let verdict = match &attempt.config.classifier {
-            None => verdict,
-            Some(own) => {
-                let text = match &rest {
-                    Rest::Live(_, watch) if !watch.is_readable() => Bytes::new(),
-                    _ => held.document(),
-                };
-                let answer = Answer::of_response(head.status, &head.headers, &text, &verdict);
-                own.classify(&answer).unwrap_or(verdict)
-            }
-        };
+        let Judged { verdict: built_in, shown, mut rest, is_over, text } = judged;
+        let own = attempt.config.classifier.as_ref().and_then(|own| {
+            let answer = Answer::of_response(head.status, &head.headers, &text, &built_in);
+            own.classify(&answer)
+        });
+        let built_in_failed = built_in.class().is_failure();
+        let verdict = own.unwrap_or_else(|| built_in.clone());
         let failed = verdict.class().is_failure();
+        if built_in_failed && !failed && ended_well {
+            // The user's word that these bytes are an answer: then they end like one.
+            rest = Rest::Ended;
+        }
         if failed && head.status.is_success() {
             let shown = match shown {
                 Presentation::Error { status, body } => Some(Substitute::new(status, body)),
@@ -207,10 +226,10 @@ where
                 // classifier knows of it.
                 _ if built_in_failed => None,
                 _ => {
-                    let (class, message) = (verdict.class(), verdict.message());
-                    let message = message.unwrap_or("the answer was judged a failure");
-                    let body = attempt.error_body(class.status(), class.as_str(), message);
-                    Some(Substitute::new(class.status(), body))
+                    let message = verdict.message().unwrap_or("the answer was judged a failure");
+                    let status = verdict.effective_status();
+                    let body = attempt.error_body(status, verdict.class().as_str(), message);
+                    Some(Substitute::new(status, body))
                 }
             };
             if let Some(shown) = shown {
@@ -218,7 +237,10 @@ where
             }
         }
         if is_over || failed {
-            cell.set_end(verdict.clone(), Instant::now().into_std());
+            // Nobody's word makes bytes whole that broke off.
+            let last =
+                if matches!(rest, Rest::Failed(_)) && !failed { built_in } else { verdict.clone() };
+            cell.set_end(last, Instant::now().into_std());
         }
         cell.set_verdict(verdict);
         head.extensions.insert(cell.clone());
@@ -226,7 +248,7 @@ where
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         // Where the head says nothing, a server tells the length that the body itself knows.
         let announced = announced.or_else(|| match &rest {
-            Rest::Live(body, _) => body.size_hint().exact().map(|left| left + held.len()),
+            Rest::Live(body, _) => body.size_hint().exact()?.checked_add(held.len()),
             _ => None,
         });
         Response::from_parts(head, ClassifyBody::new(held, rest, Some(cell), announced))
@@ -239,29 +261,36 @@ struct Judged<RB> {
     shown: Presentation,
     rest: Rest<RB>,
     is_over: bool,
+    /// What the user's own classifier is shown; empty where there is none.
+    text: Bytes,
 }
 
 fn judge_stream<RB>(
     mut watch: Box<Watch>,
     body: RB,
+    held: &mut HeldFrames,
     settled: Settled,
     overflowed: bool,
     attempt: &Attempt,
 ) -> Judged<RB> {
+    let is_shown = attempt.config.classifier.is_some() && watch.is_plain();
+    let text = if is_shown { held.document() } else { Bytes::new() };
     let (verdict, error) = match settled {
         Settled::Overflow if overflowed => {
             let verdict = watch.so_far().with_stream_end(Some(StreamEnd::Truncated));
-            return overflow(verdict, attempt);
+            return overflow(verdict, text, attempt);
         }
         Settled::Head | Settled::Content | Settled::Overflow => {
             let verdict = watch.so_far();
             let shown = Presentation::AsSent;
-            return Judged { verdict, shown, rest: Rest::Live(body, watch), is_over: false };
+            let rest = Rest::Live(body, watch);
+            return Judged { verdict, shown, rest, is_over: false, text };
         }
         Settled::Seen => {
             let verdict = watch.finish(BodyEnd::Eof);
             let shown = watch.presentation();
-            return Judged { verdict, shown, rest: Rest::Live(body, watch), is_over: true };
+            let rest = Rest::Live(body, watch);
+            return Judged { verdict, shown, rest, is_over: true, text };
         }
         Settled::Eof => {
             let verdict = watch.finish(BodyEnd::Eof);
@@ -269,13 +298,13 @@ fn judge_stream<RB>(
         }
         Settled::Broken(error) => {
             let verdict = watch.finish(BodyEnd::Broken);
-            (verdict.clone(), Some(Error::attempt(verdict, error)))
+            (verdict.clone(), Some(broken(verdict, error)))
         }
         Settled::TimedOut(timeout) => {
             let (verdict, error) = watch.timed_out(timeout);
             let shown = attempt.show_timeout(timeout);
             let rest = Rest::Failed(Some(error));
-            return Judged { verdict, shown, rest, is_over: true };
+            return Judged { verdict, shown, rest, is_over: true, text };
         }
     };
     let shown = watch.presentation();
@@ -286,7 +315,7 @@ fn judge_stream<RB>(
         }
         _ => Rest::Ended,
     };
-    Judged { verdict, shown, rest, is_over: true }
+    Judged { verdict, shown, rest, is_over: true, text }
 }
 
 /// A document with the bytes that were held of it.
@@ -308,60 +337,70 @@ impl Held<'_> {
         if matches!(settled, Settled::Eof) {
             document.end(held.len());
         }
-        let mut judge = attempt.judge(head, Instant::now());
-        let mut finish = |end| {
-            let end = match end {
-                _ if document.is_corrupt() => BodyEnd::Broken,
-                BodyEnd::Eof if !document.is_readable() => BodyEnd::Unread,
-                end => end,
-            };
-            let held = held.document();
-            let verdict = judge.finish(document.text(&held), end);
-            (verdict, judge.presentation())
+        let failed = !head.status.is_success();
+        let end = match settled {
+            _ if document.is_corrupt() => BodyEnd::Broken,
+            Settled::Eof if !document.is_readable() => BodyEnd::Unread,
+            Settled::Eof => BodyEnd::Eof,
+            Settled::Broken(_) | Settled::TimedOut(_) => BodyEnd::Broken,
+            // A failure has said what it is by its status, and perhaps by what came of its body.
+            _ if failed => BodyEnd::Broken,
+            _ => BodyEnd::Unread,
         };
+        let bytes = held.document();
+        let mut judge = attempt.judge(head, Instant::now());
+        let verdict = judge.finish(document.text(&bytes), end);
+        let shown = judge.presentation();
+        let text = match &attempt.config.classifier {
+            None => Bytes::new(),
+            Some(_) if document.is_plain() => bytes.clone(),
+            Some(_) => Bytes::copy_from_slice(document.text(&bytes)),
+        };
+        if overflowed {
+            return overflow(verdict, text, attempt);
+        }
         let (verdict, shown, rest) = match settled {
-            Settled::Overflow if overflowed => {
-                return overflow(finish(BodyEnd::Unread).0, attempt);
-            }
             Settled::Head | Settled::Content | Settled::Seen | Settled::Overflow => {
-                let (verdict, shown) = finish(BodyEnd::Unread);
                 let watch = Box::new(document.into_watch(attempt.config.mode));
-                return Judged { verdict, shown, rest: Rest::Live(body, watch), is_over: false };
+                let rest = Rest::Live(body, watch);
+                return Judged { verdict, shown, rest, is_over: false, text };
             }
             Settled::Eof => {
-                let (verdict, shown) = finish(BodyEnd::Eof);
                 // What lost its content type on the way may be a stream after all.
-                let rest = match abnormal_end(verdict.clone()) {
-                    Some(error) => Rest::Failed(Some(error)),
-                    None => Rest::Ended,
-                };
-                (verdict, shown, rest)
+                let error = abnormal_end(verdict.clone());
+                (verdict, shown, error.map_or(Rest::Ended, |error| Rest::Failed(Some(error))))
             }
             Settled::Broken(error) => {
-                let (verdict, shown) = finish(BodyEnd::Broken);
-                let error = Error::attempt(verdict.clone(), error);
+                let error = broken(verdict.clone(), error);
+                (verdict, shown, Rest::Failed(Some(error)))
+            }
+            // Late as it is, its status has said what it is.
+            Settled::TimedOut(timeout) if failed => {
+                let error = Error::attempt(verdict.clone(), timeout);
                 (verdict, shown, Rest::Failed(Some(error)))
             }
             Settled::TimedOut(timeout) => {
-                let verdict = late(finish(BodyEnd::Broken).0, attempt.config.mode, timeout);
+                let verdict = late(verdict, attempt.config.mode, timeout);
                 let error = Error::attempt(verdict.clone(), timeout);
                 (verdict, attempt.show_timeout(timeout), Rest::Failed(Some(error)))
             }
         };
-        Judged { verdict, shown, rest, is_over: true }
+        Judged { verdict, shown, rest, is_over: true, text }
     }
 }
 
-fn overflow<RB>(verdict: Verdict, attempt: &Attempt) -> Judged<RB> {
+fn overflow<RB>(verdict: Verdict, text: Bytes, attempt: &Attempt) -> Judged<RB> {
     let message = "the answer is longer than hold_limit; raise it, or set hold_overflow";
     let verdict = verdict.with_class(Class::TooLarge, Evidence::Local).with_message(message);
     let status = StatusCode::BAD_GATEWAY;
     let body = attempt.error_body(status, "hold_limit", message);
     let error = Error::attempt(verdict.clone(), message);
     let shown = Presentation::Error { status, body };
-    Judged { verdict, shown, rest: Rest::Failed(Some(error)), is_over: true }
+    Judged { verdict, shown, rest: Rest::Failed(Some(error)), is_over: true, text }
 }
 
+/// So many frames are taken in one poll; after them others get their turn.
+const FRAMES_AT_ONCE: usize = 128;
 /// Error objects are some hundred bytes, error pages some kilobytes.
 const ERROR_BODY_LIMIT: u64 = 256 * 1024;
 /// A server that has said "429" and then falls silent has said enough.

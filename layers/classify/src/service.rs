@@ -11,7 +11,7 @@ use crate::body::ClassifyBody;
 use crate::config::Config;
 use crate::future::{Attempt, ResponseFuture};
 
-/// The service that [`ClassifyLayer`](crate::ClassifyLayer) makes. See the [crate's page](crate).
+/// The service that [`ClassifyLayer`](crate::ClassifyLayer) makes. See the crate's page.
 #[derive(Clone, Debug)]
 pub struct ClassifyService<S> {
     inner: S,

@@ -1,7 +1,8 @@
 use backstop_core::dialect::{BodyEnd, Judge, Mode, Presentation, Seen};
-use backstop_core::error::Error;
+use backstop_core::error::{BoxError, Error};
 use backstop_core::{AttemptCell, Class, Evidence, StreamEnd, TimedOut, Verdict};
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::Frame;
 use tokio::time::Instant;
 
@@ -17,6 +18,8 @@ pub(crate) struct Watch {
     decoder: Decoder,
     mode: Mode,
     seen: Seen,
+    /// The bytes are not what their `content-encoding` says.
+    is_corrupt: bool,
     pub(crate) clocks: Clocks,
     cell: Option<AttemptCell>,
 }
@@ -30,12 +33,28 @@ impl Watch {
         clocks: Clocks,
         cell: Option<AttemptCell>,
     ) -> Self {
-        Self { judge: Some(judge), decoder, mode, seen: Seen::Nothing, clocks, cell }
+        Self {
+            judge: Some(judge),
+            decoder,
+            mode,
+            seen: Seen::Nothing,
+            is_corrupt: false,
+            clocks,
+            cell,
+        }
     }
 
     /// Counts the bytes of a document.
     pub(crate) const fn document(mode: Mode, clocks: Clocks, cell: Option<AttemptCell>) -> Self {
-        Self { judge: None, decoder: Decoder::Identity, mode, seen: Seen::Nothing, clocks, cell }
+        Self {
+            judge: None,
+            decoder: Decoder::Identity,
+            mode,
+            seen: Seen::Nothing,
+            is_corrupt: false,
+            clocks,
+            cell,
+        }
     }
 
     /// Whether the end or an error was seen: what comes after it changes nothing.
@@ -43,13 +62,16 @@ impl Watch {
         matches!(self.seen, Seen::Failed | Seen::End)
     }
 
-    pub(crate) const fn is_readable(&self) -> bool {
-        self.decoder.is_readable()
+    /// Whether the bytes are the text.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.decoder.is_identity()
     }
 
     /// Takes note of a frame, and says what was seen so far.
     pub(crate) fn see(&mut self, frame: &Frame<Bytes>) -> Seen {
-        let Some(data) = frame.data_ref() else { return self.seen };
+        let Some(data) = frame.data_ref().filter(|data| !data.is_empty()) else {
+            return self.seen;
+        };
         let now = Instant::now();
         self.clocks.bytes_came(now);
         if let Some(cell) = &self.cell {
@@ -67,6 +89,7 @@ impl Watch {
         if decoded.is_err() {
             // Nobody downstream can read it either: no answer.
             found = Seen::Failed;
+            self.is_corrupt = true;
         }
         let content_started = judge.content_started();
         self.seen = self.seen.max(found);
@@ -84,8 +107,12 @@ impl Watch {
 
     /// The verdict now that the bytes have ended.
     pub(crate) fn finish(&mut self, end: BodyEnd) -> Verdict {
+        let is_cut = |decoder: &mut Decoder| decoder.finish().is_err();
         let end = match end {
             BodyEnd::Eof if !self.decoder.is_readable() => BodyEnd::Unread,
+            // Text that ended well in bytes that did not: whoever reads it after us gets an error.
+            BodyEnd::Eof if !self.is_settled() && is_cut(&mut self.decoder) => BodyEnd::Broken,
+            BodyEnd::Eof if self.is_corrupt => BodyEnd::Broken,
             end => end,
         };
         match (&mut self.judge, &self.cell, end) {
@@ -157,12 +184,23 @@ pub(crate) fn late(verdict: Verdict, mode: Mode, timeout: TimedOut) -> Verdict {
         Mode::Agnostic => Class::Transient,
         _ => Class::Timeout,
     };
-    verdict.with_class(class, Evidence::Local).with_message(&timeout.to_string())
+    verdict
+        .with_class(class, Evidence::Local)
+        .with_effective_status(StatusCode::GATEWAY_TIMEOUT)
+        .with_message(&timeout.to_string())
 }
 
 /// Whether nothing is missing of a stream, however its connection closed.
 pub(crate) fn is_whole(verdict: &Verdict) -> bool {
     verdict.stream_end() == Some(StreamEnd::Complete)
+}
+
+/// The error of a body that broke off. One of our own, from a layer of ours below, is not wrapped again.
+pub(crate) fn broken(verdict: Verdict, error: impl Into<BoxError>) -> Error {
+    match error.into().downcast::<Error>() {
+        Ok(ours) => *ours,
+        Err(theirs) => Error::attempt(verdict, theirs),
+    }
 }
 
 /// The error with which a stream ends that broke off, although its bytes ended well.

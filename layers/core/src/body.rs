@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,13 +11,13 @@ use http_body::{Body, Frame, SizeHint};
 ///
 /// It is one piece of [`Bytes`] or a few in a row: cloning counts references, and a splice that
 /// changes `model` copies nothing of the prompt. It cannot fail, and its length is known.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RequestBody {
     pieces: Pieces,
 }
 
 /// Small on purpose: it is moved with every request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Pieces {
     One(Bytes),
     Several { pieces: Arc<[Bytes]>, at: usize },
@@ -81,6 +82,13 @@ impl RequestBody {
             Pieces::One(piece) => std::slice::from_ref(piece),
             Pieces::Several { pieces, at } => pieces.get(*at..).unwrap_or_default(),
         }
+    }
+}
+
+/// Without the prompt.
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestBody").field("len", &self.len()).finish()
     }
 }
 

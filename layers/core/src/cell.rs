@@ -199,7 +199,7 @@ impl fmt::Debug for AttemptCell {
 }
 
 /// What a caller gets in place of a 2xx that was a failure: status and JSON body.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Substitute {
     status: StatusCode,
     body: Bytes,
@@ -222,6 +222,14 @@ impl Substitute {
     #[must_use]
     pub const fn body(&self) -> &Bytes {
         &self.body
+    }
+}
+
+/// Without the provider's words.
+impl fmt::Debug for Substitute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, body } = self;
+        f.debug_struct("Substitute").field("status", status).field("len", &body.len()).finish()
     }
 }
 

@@ -31,7 +31,8 @@ pub enum Class {
     Success,
     /// Something took too long: 408, 504, 522, 524, deadline codes, our own timeouts.
     Timeout,
-    /// The request is larger than the provider, or we, accept (413 and size codes).
+    /// The request is larger than the provider, or we, accept (413 and size codes); or an answer larger
+    /// than may be held, where it must not be handed on in part.
     TooLarge,
     /// A fault of the provider or of the transport that is likely gone next time: 500, a reset, a
     /// truncated stream, an empty or undecodable 2xx.

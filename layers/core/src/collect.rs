@@ -1,3 +1,4 @@
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,7 +15,6 @@ pin_project! {
     /// A body of one frame is taken without copy or allocation, one of up to
     /// [`RequestBody::MAX_PIECES`] frames without copy; more are joined. Memory never grows past
     /// the limit. Trailers of a request are dropped: no LLM API has any.
-    #[derive(Debug)]
     pub struct Collect<B> {
         #[pin]
         body: B,
@@ -115,15 +115,24 @@ where
     }
 }
 
+/// Without the prompt.
+impl<B> fmt::Debug for Collect<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collect")
+            .field("limit", &self.limit)
+            .field("so_far", &self.gathered.as_ref().map_or(0, |all| all.len))
+            .finish_non_exhaustive()
+    }
+}
+
 /// The frames so far.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Gathered {
     len: u64,
     frames: Frames,
 }
 
 /// A few as they came, many joined.
-#[derive(Debug)]
 enum Frames {
     Few(Vec<Bytes>),
     Joined(Vec<u8>),

@@ -1,6 +1,6 @@
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::{Chain, Limit};
@@ -84,7 +84,7 @@ impl fmt::Debug for Labels {
 /// );
 /// # Ok::<(), http::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub struct CallOptions {
     labels: Labels,
@@ -95,7 +95,6 @@ pub struct CallOptions {
     deadline: Option<Duration>,
     hold: Option<Hold>,
     on_exhausted: Option<OnExhausted>,
-    forbid_fallback: bool,
     retry_stateful: Option<bool>,
 }
 
@@ -105,8 +104,18 @@ impl CallOptions {
         Self::default()
     }
 
+    /// What a request's extensions say: the options in the context of its call, else those that its
+    /// caller put there.
+    #[must_use]
+    pub fn of(extensions: &http::Extensions) -> Option<&Self> {
+        match extensions.get::<CallContext>() {
+            Some(context) => Some(context.options()),
+            None => extensions.get(),
+        }
+    }
+
     /// All tries on a rung, the first included; at least 1 (0 counts as 1). It can lower or raise
-    /// the rung's own number; `max_retries` still bounds it.
+    /// the rung's own number. `max_retries` bounds it: the lower of the two wins.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts.max(1));
         self
@@ -130,7 +139,8 @@ impl CallOptions {
         self
     }
 
-    /// How long the whole call may take, waits and answer included.
+    /// How long the whole call may take: attempts, waits and, with a ClassifyLayer, the answer's body. Zero
+    /// sends nothing.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -145,12 +155,6 @@ impl CallOptions {
     /// What the call gets when its retries are used up.
     pub fn on_exhausted(mut self, on_exhausted: OnExhausted) -> Self {
         self.on_exhausted = Some(on_exhausted);
-        self
-    }
-
-    /// Forbids any rung but the first: a declared or an observed fallback fails closed.
-    pub fn forbid_fallback(mut self) -> Self {
-        self.forbid_fallback = true;
         self
     }
 
@@ -218,12 +222,6 @@ impl CallOptions {
         self.on_exhausted
     }
 
-    /// Whether fallback is forbidden.
-    #[must_use]
-    pub const fn forbids_fallback(&self) -> bool {
-        self.forbid_fallback
-    }
-
     /// Whether stateful bodies are sent again, if set.
     #[must_use]
     pub const fn stateful(&self) -> Option<bool> {
@@ -246,7 +244,7 @@ struct Inner {
     options: CallOptions,
     chain: Option<Chain>,
     started: Option<Instant>,
-    deadline: Option<Instant>,
+    deadline: OnceLock<Instant>,
     attempt: AtomicU32,
     rung: AtomicU32,
     waited_nanos: AtomicU64,
@@ -261,7 +259,7 @@ impl CallContext {
                 options,
                 chain: None,
                 started,
-                deadline,
+                deadline: deadline.map_or_else(OnceLock::new, OnceLock::from),
                 attempt: AtomicU32::new(0),
                 rung: AtomicU32::new(0),
                 waited_nanos: AtomicU64::new(0),
@@ -310,7 +308,13 @@ impl CallContext {
     /// The one instant at which the call must be over.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.inner.deadline
+        self.inner.deadline.get().copied()
+    }
+
+    /// Sets the instant at which the call must be over, if there is none yet: a layer above, or the
+    /// caller, comes first.
+    pub fn set_deadline(&self, deadline: Instant) {
+        let _ = self.inner.deadline.set(deadline);
     }
 
     /// The number of the current attempt, from 1; 0 before the first.

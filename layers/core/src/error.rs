@@ -17,7 +17,7 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 ///
 /// Each variant knows the HTTP status that tells a caller the same ([`Error::status`]).
 /// `source()` is the last real failure, so that nothing below is lost.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An attempt ended without an answer: refused, reset, timed out (the transport's fault, or
@@ -136,8 +136,36 @@ impl Error {
     }
 }
 
+/// As readable as `Display`, and as safe: what an error below us prints of itself may hold a URL with a
+/// key in it.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attempt(error) => f.debug_tuple("Attempt").field(error).finish(),
+            Self::Exhausted(error) => f.debug_tuple("Exhausted").field(error).finish(),
+            Self::Refused { reason } => f.debug_struct("Refused").field("reason", reason).finish(),
+            Self::TooLarge { limit } => f.debug_struct("TooLarge").field("limit", limit).finish(),
+            Self::Full { limit } => f.debug_struct("Full").field("limit", limit).finish(),
+            Self::RequestBody(source) => {
+                f.debug_tuple("RequestBody").field(&Scrubbed(source.as_ref())).finish()
+            }
+            Self::Ledger(source) => {
+                f.debug_tuple("Ledger").field(&Scrubbed(source.as_ref())).finish()
+            }
+        }
+    }
+}
+
+/// Somebody else's error in our own `Debug`: its message, scrubbed.
+pub(crate) struct Scrubbed<'a>(pub(crate) &'a (dyn StdError + 'static));
+
+impl fmt::Debug for Scrubbed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&scrub(&self.0.to_string(), MAX_MESSAGE), f)
+    }
+}
+
 /// An attempt that ended without an answer, or whose answer broke off.
-#[derive(Debug)]
 pub struct AttemptError {
     verdict: Verdict,
     source: BoxError,
@@ -154,6 +182,16 @@ impl AttemptError {
     #[must_use]
     pub fn into_parts(self) -> (Verdict, BoxError) {
         (self.verdict, self.source)
+    }
+}
+
+impl fmt::Debug for AttemptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verdict, source } = self;
+        f.debug_struct("AttemptError")
+            .field("verdict", verdict)
+            .field("source", &Scrubbed(source.as_ref()))
+            .finish()
     }
 }
 
@@ -247,6 +285,37 @@ mod tests {
         let boxed: BoxError = Box::new(ours);
         let twice: BoxError = Box::new(Error::from_inner(boxed));
         assert!(matches!(Error::from_inner(twice), Error::Refused { .. }));
+    }
+
+    #[test]
+    fn neither_debug_nor_display_prints_what_looks_like_a_credential() {
+        let leak = "dial https://llm.example/v1?key=AIzaSyA-abcdefg_hijklmn-op1234567abcd failed";
+        let attempt = || Error::from_inner(BoxError::from(leak));
+        let exhausted = Exhausted::new(
+            &http::Uri::from_static("/v1"),
+            crate::Guard::MaxRetries,
+            Verdict::new(Class::Transient),
+        )
+        .with_source(Some(attempt().into()));
+        let all = [
+            attempt(),
+            Error::RequestBody(leak.into()),
+            Error::Ledger(leak.into()),
+            Error::Exhausted(Box::new(exhausted)),
+        ];
+        for error in all {
+            for text in [format!("{error:?}"), format!("{error:#?}"), error.to_string()] {
+                assert!(!text.contains("abcdefg"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_ours_is_not_taken_for_an_attempt_in_somebody_elses_wrapper() {
+        let wrapped = Unprocessed(Box::new(Error::refused("because")));
+        let error = Error::from_inner(wrapped);
+        assert_eq!(error.verdict().map(Verdict::should_retry), Some(Some(false)));
+        assert_eq!(error.verdict().map(Verdict::is_unprocessed), Some(false));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{StatusCode, Uri};
 
-use crate::error::BoxError;
+use crate::error::{BoxError, Scrubbed};
 use crate::scrub::scrub;
 use crate::verdict::MAX_MESSAGE;
 use crate::{Class, Guard, Verdict};
@@ -15,7 +15,6 @@ use crate::{Class, Guard, Verdict};
 /// hold a key), the caller's label, how often it was retried and how long was waited, which guard
 /// ended it and which were switched off, and the last failure itself (`source()`, or
 /// [`Exhausted::verdict`] where the last failure was an answer).
-#[derive(Debug)]
 pub struct Exhausted {
     url: Box<str>,
     label: Option<Box<str>>,
@@ -135,6 +134,23 @@ impl Exhausted {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         if self.kind() == "timeout" { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY }
+    }
+}
+
+impl fmt::Debug for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, label, retries, waited, stopped_by, disabled, timeout: _, verdict, source } =
+            self;
+        f.debug_struct("Exhausted")
+            .field("url", url)
+            .field("label", label)
+            .field("retries", retries)
+            .field("waited", waited)
+            .field("stopped_by", stopped_by)
+            .field("disabled", disabled)
+            .field("verdict", verdict)
+            .field("source", &source.as_deref().map(|source| Scrubbed(source)))
+            .finish()
     }
 }
 

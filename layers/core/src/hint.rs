@@ -1,3 +1,4 @@
+use std::cell::LazyCell;
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
@@ -43,19 +44,24 @@ impl Hint {
 
     /// The hint in headers that mean the same at every provider: the first usable of
     /// `retry-after-ms` (a number) and `retry-after` (seconds, with a fraction or not, or an
-    /// HTTP-date against `now`). The order is that of the OpenAI and Anthropic SDKs.
+    /// HTTP-date against `now`). The order is that of the OpenAI and Anthropic SDKs. Where a header
+    /// stands more than once, the first usable one counts.
     pub fn of_headers(headers: &HeaderMap, now: impl FnOnce() -> SystemTime) -> Option<Self> {
-        if let Some(millis) = text(headers.get("retry-after-ms")).and_then(time::number)
-            && let Some(hint) =
-                Self::new(time::scale(millis, Duration::from_millis(1)), HintSource::RetryAfterMs)
-        {
-            return Some(hint);
-        }
-        let value = text(headers.get(RETRY_AFTER))?;
-        if let Some(seconds) = time::seconds(value) {
-            return Self::new(seconds, HintSource::RetryAfter);
-        }
-        Self::until(httpdate::parse_http_date(value).ok()?, now(), HintSource::RetryAfterDate)
+        let now = LazyCell::new(now);
+        let millis = |value| {
+            let wait = time::scale(time::number(value)?, Duration::from_millis(1));
+            Self::new(wait, HintSource::RetryAfterMs)
+        };
+        let seconds_or_date = |value| match time::seconds(value) {
+            Some(seconds) => Self::new(seconds, HintSource::RetryAfter),
+            None => {
+                let date = httpdate::parse_http_date(value).ok()?;
+                Self::until(date, *now, HintSource::RetryAfterDate)
+            }
+        };
+        texts(headers, "retry-after-ms")
+            .find_map(millis)
+            .or_else(|| texts(headers, RETRY_AFTER.as_str()).find_map(seconds_or_date))
     }
 }
 
@@ -91,11 +97,16 @@ impl HintSource {
 
 /// `x-should-retry`, which OpenAI and Anthropic send and their SDKs obey before all else.
 pub(crate) fn should_retry(headers: &HeaderMap) -> Option<bool> {
-    match text(headers.get("x-should-retry"))? {
+    texts(headers, "x-should-retry").find_map(|word| match word {
         word if word.eq_ignore_ascii_case("true") => Some(true),
         word if word.eq_ignore_ascii_case("false") => Some(false),
         _ => None,
-    }
+    })
+}
+
+/// What each header of this name says: a front may have added one of its own.
+pub(crate) fn texts<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
+    headers.get_all(name).iter().filter_map(|value| text(Some(value)))
 }
 
 pub(crate) fn text(value: Option<&HeaderValue>) -> Option<&str> {
@@ -144,6 +155,27 @@ mod tests {
         assert_eq!(millis(&[("retry-after", "2"), ("retry-after-ms", "0")]), Some(2_000));
         assert_eq!(millis(&[("retry-after", "2"), ("retry-after-ms", "soon")]), Some(2_000));
         assert_eq!(millis(&[("retry-after", "2"), ("retry-after-ms", "-5")]), Some(2_000));
+    }
+
+    #[test]
+    fn an_unusable_header_leaves_another_of_the_same_name() {
+        let date = "Thu, 01 Jan 2026 00:00:30 GMT";
+        for unusable in ["0", "soon", "", "-1", "Wed, 31 Dec 2025 23:59:00 GMT"] {
+            for (usable, wait) in [("20", 20_000), (date, 30_000)] {
+                let headers = [("retry-after", unusable), ("retry-after", usable)];
+                assert_eq!(millis(&headers), Some(wait), "{unusable} {usable}");
+            }
+            let headers = [("retry-after-ms", unusable), ("retry-after-ms", "7")];
+            assert_eq!(millis(&headers), Some(7), "{unusable}");
+        }
+        assert_eq!(millis(&[("retry-after", "2"), ("retry-after", "3")]), Some(2_000));
+        let words = |words: [&'static str; 2]| {
+            let name = http::HeaderName::from_static("x-should-retry");
+            let headers = words.map(|word| (name.clone(), HeaderValue::from_static(word)));
+            should_retry(&headers.into_iter().collect())
+        };
+        assert_eq!(words(["maybe", "TRUE"]), Some(true));
+        assert_eq!(words(["false", "true"]), Some(false));
     }
 
     #[test]

@@ -127,15 +127,25 @@ impl Schedule {
             let nominal = self.nominal(n);
             let extra = match self.jitter {
                 Jitter::Additive(ratio) => part(nominal, ratio),
-                _ => Duration::ZERO,
+                // Three times the last wait, every time.
+                Jitter::Decorrelated => self.tripled(n).saturating_sub(nominal),
+                Jitter::None | Jitter::Full | Jitter::Equal => Duration::ZERO,
             };
-            sums.0 = sums.0.saturating_add(nominal);
-            sums.1 = sums.1.saturating_add(nominal).saturating_add(extra);
-            if sums.0 == Duration::MAX {
+            // From the ceiling on all waits are alike.
+            let alike = if nominal == self.max { retries - n } else { 1 };
+            sums.0 = sums.0.saturating_add(nominal.saturating_mul(alike));
+            sums.1 = sums.1.saturating_add(nominal.saturating_add(extra).saturating_mul(alike));
+            if alike > 1 || sums.0 == Duration::MAX {
                 break;
             }
         }
         sums
+    }
+
+    /// The longest decorrelated wait before retry `n`.
+    fn tripled(&self, n: u32) -> Duration {
+        let factor = 3u128.checked_pow(n.saturating_add(1)).unwrap_or(u128::MAX);
+        from_nanos(self.initial.as_nanos().saturating_mul(factor)).min(self.max)
     }
 
     /// The jittered wait before retry `n`, with `draw` from 0 up to (not including) 1 and the wait

@@ -15,8 +15,18 @@ use crate::{Class, Error, Evidence, TimedOut, Unprocessed, Verdict};
 pub fn judge(error: &(dyn StdError + 'static)) -> Verdict {
     let mut verdict = Verdict::new(Class::Transient).with_evidence(Evidence::Transport);
     for cause in chain(error) {
-        if let Some(Error::Attempt(attempt)) = cause.downcast_ref::<Error>() {
-            return attempt.verdict().clone();
+        // Our own word, in somebody else's wrapper: it was said already what this is.
+        match cause.downcast_ref::<Error>() {
+            Some(Error::Attempt(attempt)) => return attempt.verdict().clone(),
+            Some(Error::Exhausted(exhausted)) => {
+                return exhausted.verdict().clone().with_should_retry(false);
+            }
+            Some(_) => {
+                return Verdict::new(Class::InvalidRequest)
+                    .with_evidence(Evidence::Local)
+                    .with_should_retry(false);
+            }
+            None => {}
         }
         if cause.is::<Unprocessed>() || is_unprocessed(cause) {
             verdict = verdict.with_unprocessed();

@@ -183,10 +183,14 @@ impl Verdict {
         self
     }
 
-    /// Sets the provider's own code.
+    /// Sets the provider's own code, bounded and scrubbed.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<Box<str>>) -> Self {
-        self.code = Some(code.into());
+        let code = code.into();
+        self.code = Some(match scrub(&code, MAX_WORD) {
+            std::borrow::Cow::Borrowed(clean) if clean.len() == code.len() => code,
+            clean => clean.into(),
+        });
         self
     }
 
@@ -211,17 +215,17 @@ impl Verdict {
         self
     }
 
-    /// Sets the provider's ID of the request.
+    /// Sets the provider's ID of the request: at most 256 bytes, on one line.
     #[must_use]
     pub fn with_request_id(mut self, id: impl Into<Box<str>>) -> Self {
-        self.request_id = Some(id.into());
+        self.request_id = Some(on_one_line(id.into()));
         self
     }
 
-    /// Sets the model that answered.
+    /// Sets the model that answered: at most 256 bytes, on one line.
     #[must_use]
     pub fn with_model(mut self, model: impl Into<Box<str>>) -> Self {
-        self.model = Some(model.into());
+        self.model = Some(on_one_line(model.into()));
         self
     }
 
@@ -377,5 +381,17 @@ impl Usage {
     }
 }
 
+/// Names come from a provider, and go into logs: a line break in one would forge a line.
+fn on_one_line(name: Box<str>) -> Box<str> {
+    if name.len() <= MAX_WORD && !name.contains(char::is_control) {
+        return name;
+    }
+    let end = (0..=MAX_WORD.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    let name = name.get(..end.unwrap_or_default()).unwrap_or_default();
+    name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().into()
+}
+
+/// Codes, IDs and names of models are far shorter.
+const MAX_WORD: usize = 256;
 /// As much as a record keeps of a provider's error text.
 pub(crate) const MAX_MESSAGE: usize = 1024;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use backstop::core::{Bounds, Guard, Limit, Next, Retries, WaitReason};
 use backstop::testing::{Outcome, Script, ScriptedService};
+use backstop::vocabulary::{Bounds, Guard, Limit, Next, Retries, WaitReason};
 use backstop::{
     BackoffLayer, CallContext, CallOptions, ClassifyLayer, Jitter, OnExhausted, Schedule, Seed,
 };

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use backstop::core::splice;
 use backstop::testing::script::openai;
 use backstop::testing::{
     Answer, Outcome, ScriptedBody, ScriptedProvider, ScriptedService, SeenRequest, Step,
 };
+use backstop::vocabulary::splice;
 use backstop::{AttemptCell, Class, ClassifyLayer, Error, RequestBody, Verdict};
 use bytes::Bytes;
 use http::Request;
@@ -44,7 +44,7 @@ fn framing(seen: &SeenRequest) -> (&str, String) {
 async fn sent_twice<B>(request: impl FnOnce(String) -> Request<B>) -> Vec<SeenRequest>
 where
     B: Body<Data = Bytes> + Send + Unpin,
-    B::Error: Into<backstop::core::BoxError>,
+    B::Error: Into<backstop::vocabulary::BoxError>,
 {
     let provider = ScriptedProvider::start([Answer::status(503), openai::chat("model-a", "hello")])
         .await

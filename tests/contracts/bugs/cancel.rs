@@ -1,12 +1,12 @@
 //! A caller who is gone: B043.
 
 use backstop::classify::Timeouts;
-use backstop::core::StreamEnd;
 use backstop::testing::script::openai;
 use backstop::testing::{
     Answer, CallEnd, ExchangeEnd, Outcome, ReadinessProbe, Script, ScriptedBody, ScriptedProvider,
     ScriptedService, Step,
 };
+use backstop::vocabulary::StreamEnd;
 use backstop::{AttemptCell, Class, ClassifyLayer};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, timeout};

@@ -1,7 +1,7 @@
 //! What an answer means: B001 to B005.
 
-use backstop::core::Evidence;
 use backstop::testing::{Answer, Outcome, Script, ScriptedService, script::openai};
+use backstop::vocabulary::Evidence;
 use backstop::{Action, ActionTable, BackoffLayer, Class, ClassifyLayer, Jitter};
 use bytes::Bytes;
 use tokio::time::Instant;

@@ -3,11 +3,11 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use backstop::core::BoxError;
 use backstop::testing::script::openai;
 use backstop::testing::{
     Outcome, Readiness, ReadinessProbe, ScriptedError, ScriptedService, SeenCall,
 };
+use backstop::vocabulary::BoxError;
 use backstop::{CallContext, Class, ClassifyLayer, Error, RequestBody};
 use bytes::Bytes;
 use http::{Request, Response};

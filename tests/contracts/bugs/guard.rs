@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use backstop::classify::Timeouts;
-use backstop::core::{Guard, Limit};
 use backstop::testing::script::openai;
 use backstop::testing::{
     Answer, CallEnd, ExchangeEnd, Outcome, Script, ScriptedProvider, ScriptedService, SeenCall,
 };
+use backstop::vocabulary::{Guard, Limit};
 use backstop::{
     CallContext, Class, ClassifyLayer, Error, Jitter, OnExhausted, RequestBody, Schedule,
 };

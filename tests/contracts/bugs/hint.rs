@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use backstop::backoff::BackoffBuilder;
-use backstop::core::{Guard, HintSource, Limit, WallClock};
 use backstop::testing::script::{gemini, openai};
 use backstop::testing::{Answer, Outcome, Script, ScriptedService};
+use backstop::vocabulary::{Guard, HintSource, Limit, WallClock};
 use backstop::{
     ActionTable, BackoffLayer, CallContext, Class, ClassifyLayer, Jitter, OnExhausted, Schedule,
 };

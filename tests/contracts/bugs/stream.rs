@@ -1,11 +1,11 @@
 //! Answers that come in pieces: B018 to B022.
 
 use backstop::classify::Timeouts;
-use backstop::core::{Evidence, StreamEnd, TimedOut};
 use backstop::testing::script::{anthropic, openai};
 use backstop::testing::{
     Answer, ExchangeEnd, Outcome, Script, ScriptedBody, ScriptedProvider, ScriptedService, Step,
 };
+use backstop::vocabulary::{Evidence, StreamEnd, TimedOut};
 use backstop::{
     Action, ActionTable, AttemptCell, CallOptions, Class, ClassifyLayer, Error, Hold, RequestBody,
     Verdict,

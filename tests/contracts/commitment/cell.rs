@@ -3,8 +3,8 @@
 use std::pin::Pin;
 
 use backstop::classify::ClassifyBody;
-use backstop::core::{StreamEnd, Usage};
 use backstop::testing::{Outcome, ScriptedBody, ScriptedService, Step};
+use backstop::vocabulary::{StreamEnd, Usage};
 use backstop::{AttemptCell, Class, ClassifyLayer, Hold};
 use http::Response;
 use http_body::Body;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop::core::Guard;
 use backstop::testing::script::openai;
+use backstop::vocabulary::Guard;
 use backstop::{BackoffLayer, Class, ClassifyLayer, Error, Jitter, Schedule, Verdict};
 use bytes::Bytes;
 use h2::Reason;

@@ -1,7 +1,7 @@
 //! A request that provably was not processed: repeated at once, once for a call, and outside of the guards.
 
-use backstop::core::{Guard, Unprocessed};
 use backstop::testing::{Outcome, Script, ScriptedService};
+use backstop::vocabulary::{Guard, Unprocessed};
 use backstop::{CallContext, ClassifyLayer, Error};
 use tokio::time::Instant;
 use tower::{Layer, ServiceBuilder, ServiceExt};

@@ -2,8 +2,8 @@
 
 use std::error::Error as _;
 
-use backstop::core::{Guard, Unprocessed};
 use backstop::testing::{Readiness, ReadinessProbe, ScriptedError, ScriptedService};
+use backstop::vocabulary::{Guard, Unprocessed};
 use backstop::{Class, Error};
 use tower::{Layer, ServiceExt};
 

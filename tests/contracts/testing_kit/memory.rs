@@ -105,16 +105,34 @@ async fn a_body_that_is_pending_for_ever_has_no_waker() {
 
 #[tokio::test(start_paused = true)]
 async fn hints_are_honest_unless_told_otherwise() {
-    let steps = || [Step::data("one"), Step::pending(), Step::data("three")];
-    let mut honest = ScriptedBody::new(steps());
+    let mut honest = ScriptedBody::new([Step::data("one"), Step::data("three")]);
     assert_eq!(honest.size_hint().exact(), Some(8));
     next(&mut honest).await;
     assert_eq!((honest.size_hint().exact(), honest.is_end_stream()), (Some(5), false));
     next(&mut honest).await;
     assert!(honest.is_end_stream());
 
-    let failing = ScriptedBody::new([Step::data("one"), Step::error("broken")]);
-    assert_eq!((failing.size_hint().lower(), failing.size_hint().upper()), (0, Some(3)));
+    let cut = ScriptedBody::new([Step::data("one"), Step::end(), Step::forever()]);
+    assert_eq!(cut.size_hint().exact(), Some(3));
+    let trailed = ScriptedBody::new([Step::data("one"), Step::trailers(HeaderMap::new())]);
+    assert_eq!(trailed.size_hint().exact(), Some(3));
+    for other in [
+        Step::error("broken"),
+        Step::forever(),
+        Step::io_error(io::ErrorKind::ConnectionReset),
+        Step::pause(SECOND),
+        Step::pending(),
+    ] {
+        for steps in [
+            vec![other.clone()],
+            vec![Step::data("one"), other.clone()],
+            vec![other.clone(), Step::data("one")],
+        ] {
+            let body = ScriptedBody::new(steps.clone());
+            assert_eq!(body.size_hint().exact(), None, "{steps:?}");
+            assert_eq!(body.content_length(3).size_hint().exact(), Some(3), "it was told so");
+        }
+    }
     assert!(ScriptedBody::empty().is_end_stream());
 
     let mut unknown = ScriptedBody::new([Step::data("one")]).unknown_size();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use backstop::core::{Guard, TimedOut};
 use backstop::testing::{
     CallEnd, Outcome, Readiness, ReadinessProbe, Script, ScriptedBody, ScriptedService, Step,
 };
+use backstop::vocabulary::{Guard, TimedOut};
 use backstop::{CallOptions, Class, ClassifyLayer, Error, Exhausted, OnExhausted, Verdict};
 use bytes::Bytes;
 use http::Request;

@@ -1,8 +1,8 @@
 //! What one call can want otherwise than its layers are set: each option, alone.
 
-use backstop::core::Guard;
 use backstop::testing::script::openai;
 use backstop::testing::{Outcome, Script, ScriptedService};
+use backstop::vocabulary::Guard;
 use backstop::{CallOptions, ClassifyLayer, Error, Hold, Limit, OnExhausted};
 use http::Response;
 use tokio::time::Instant;

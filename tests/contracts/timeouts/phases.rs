@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use backstop::classify::Timeouts;
-use backstop::core::TimedOut;
 use backstop::testing::{
     Answer, CallEnd, Outcome, ScriptedBody, ScriptedProvider, ScriptedService, Step,
 };
+use backstop::vocabulary::TimedOut;
 use backstop::{AttemptCell, Class, ClassifyLayer, Hold, Verdict};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;

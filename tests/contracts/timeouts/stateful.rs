@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 
 use backstop::classify::Timeouts;
-use backstop::core::Guard;
 use backstop::testing::script::openai;
 use backstop::testing::{Outcome, ReadinessProbe, ScriptedService};
+use backstop::vocabulary::Guard;
 use backstop::{CallOptions, ClassifyLayer, Error};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::content::is_filled;
+use super::content::{is_filled, is_list};
 use super::facts::{Bucket, Endpoint, Facts, ModelPlace, ResetForm, by_suffix};
 use super::notes::{Notes, Payload, Tokens};
 use super::scan::text_in_prefix;
@@ -142,7 +142,7 @@ fn endpoint(path: &str, _query: &str) -> Option<Endpoint> {
 
 fn document(answer: Value<'_>, endpoint: Endpoint, notes: &mut Notes) {
     if endpoint == Endpoint::CountTokens {
-        notes.answered = answer.get("input_tokens").is_some();
+        notes.answered = answer.get("input_tokens").is_some_and(|count| count.as_u64().is_some());
     } else {
         message(answer, notes);
     }
@@ -153,15 +153,19 @@ fn document(answer: Value<'_>, endpoint: Endpoint, notes: &mut Notes) {
 /// Sources: anthropics/anthropic-sdk-python src/anthropic/types/message.py,
 /// types/beta/beta_fallback_block.py.
 fn message(message: Value<'_>, notes: &mut Notes) {
-    let [model, usage, content, stop, kind] =
-        message.get_many(["model", "usage", "content", "stop_reason", "type"]);
+    let [model, usage, content, stop] =
+        message.get_many(["model", "usage", "content", "stop_reason"]);
     notes.note_model(RANK_MESSAGE, model);
     tokens(usage, notes);
-    notes.answered |= content.is_some() || kind.is_some_and(|kind| kind.str_is("message"));
     for block in content.into_iter().flat_map(|list| list.elements()) {
+        notes.answered |= block.is_object();
         self::block(block, notes);
     }
-    stopped(stop, notes);
+    // A message may be silent if it says why it stopped; the SDKs cannot read one without a list.
+    let is_refusal = stop.is_some_and(|stop| stop.str_is("refusal"));
+    if is_refusal || content.is_some_and(is_list) {
+        stopped(stop, notes);
+    }
 }
 
 /// A block of content, as it stands when it begins: whether it holds anything yet.
@@ -219,12 +223,12 @@ fn typed_event(kind: &str, event: Value<'_>, notes: &mut Notes) -> Seen {
         "message_start" => {
             // Proxies splice a second one into a running message (vercel/ai
             // packages/anthropic/src/__fixtures__/spliced-message-start.chunks.txt).
-            if !notes.answered
+            if !notes.typed
                 && let Some(message) = event.get("message")
             {
                 self::message(message, notes);
             }
-            notes.answered = true;
+            notes.typed = true;
             Seen::Preamble
         }
         "content_block_start" => {

@@ -6,16 +6,18 @@ use super::judge::Judge;
 use super::presentation::Lack;
 use super::sse::SseReader;
 use super::stream::Reader;
-use super::{BodyEnd, Endpoint, Framing};
-use crate::json::{self, JsonErrorKind, Value};
+use super::{BodyEnd, Framing, deep};
+use crate::json::{JsonErrorKind, Value};
+use crate::status;
 
 impl Judge {
     /// Reads the document `body`, or what came of it.
     pub(super) fn read_document(&mut self, body: &[u8], end: BodyEnd) {
         if !self.status.is_success() {
-            // The status has spoken. The body may say more, if it is whole.
-            if let Ok(document) = json::parse(body) {
-                self.read_error(document);
+            // The status has spoken. The body may say more, if it is whole; but not that a 304 failed.
+            if status::class_of(self.status).is_failure() {
+                // Without one that can be read there is nothing to add.
+                let _ = deep::parse(body, |document| self.read_error(document));
             }
             return;
         }
@@ -29,10 +31,8 @@ impl Judge {
             self.lack = must_answer.then_some(Lack::Empty);
             return;
         }
-        match json::parse(body) {
-            Ok(document) => self.read_answer(document),
-            // It is JSON, as far as anybody can tell, and more than we read.
-            Err(error) if error.kind() == JsonErrorKind::TooDeep => {}
+        match deep::parse(body, |document| self.read_answer(document)) {
+            Ok(()) => {}
             Err(_) if looks_like_events(body) => self.read_events(body),
             Err(_) if self.is_html_type || looks_like_html(body) => {
                 self.lack = self.route.dialect().is_some().then_some(Lack::Html);
@@ -57,7 +57,7 @@ impl Judge {
 
     fn read_answer(&mut self, document: Value<'_>) {
         let endpoint = self.route.endpoint();
-        let find = if endpoint == Endpoint::Other { failure::find_alone } else { failure::find };
+        let find = self.finder();
         let parts = is_list(document).then(|| document.elements()).into_iter().flatten();
         for part in std::iter::once(document).chain(parts) {
             if let Some(error) = find(part) {
@@ -67,6 +67,7 @@ impl Judge {
         }
         if let Some(dialect) = self.route.grammar() {
             (dialect.facts().document)(document, endpoint, &mut self.notes);
+            self.notes.settle();
             if self.notes.failure.is_none() && !self.notes.has_answer() {
                 self.lack = Some(Lack::NoAnswer);
             }

@@ -26,6 +26,8 @@ pub(super) struct Failure {
     pub(super) document: Option<bytes::Bytes>,
     /// It is a finish reason that says so, not an error object.
     pub(super) is_finish: bool,
+    /// It is an error object, or a text in its place.
+    is_object: bool,
 }
 
 impl Failure {
@@ -35,9 +37,14 @@ impl Failure {
         Self { weak: Some(class), code, is_finish: true, ..Self::default() }
     }
 
-    /// Whether it names no code at all.
-    pub(super) const fn is_mute(&self) -> bool {
-        self.code.is_none()
+    /// How much it says: a finish reason less than an error that cannot be read, and that less than
+    /// an error object, above all one with a code.
+    pub(super) const fn rank(&self) -> u8 {
+        match (self.is_object, self.is_finish) {
+            (true, _) => 2 + self.code.is_some() as u8,
+            (false, true) => 0,
+            (false, false) => 1,
+        }
     }
 
     /// The class, given the status on the wire: a code that says more than the status, else the
@@ -71,13 +78,14 @@ impl Failure {
         error: Value<'_>,
         beside: Option<Value<'_>>,
     ) -> Self {
-        let mut failure = Self::read_once(dialect, wire, error, beside);
+        let mut failure = Self { is_object: true, ..Self::read_once(dialect, wire, error, beside) };
         // Google's message can itself be an error document, which holds the details
         // (google-gemini/gemini-cli packages/core/src/utils/googleErrors.test.ts).
         let mut text =
             error.get("message").and_then(|message| message.as_str()).map(Cow::into_owned);
         for _ in 0..MAX_NESTED {
             let Some(outer) = text.filter(|text| text.trim_start().starts_with('{')) else { break };
+            // What is nested too deeply holds no error that anybody wrote.
             let Ok(document) = json::parse(outer.as_bytes()) else { break };
             let Some(inner) = document.get("error").filter(is_error) else { break };
             let inner_failure = Self::read_once(dialect, wire, inner, None);
@@ -146,7 +154,8 @@ impl Failure {
 }
 
 /// Where an error may stand in `document`, an object: the error itself, in the order in which the
-/// places are looked at. `error: null` is no error (OpenAI's Responses API always sends the key).
+/// places are looked at. `error: null` is no error (OpenAI's Responses API always sends the key), and
+/// neither is `error: {}`.
 pub(super) fn find(document: Value<'_>) -> Option<Value<'_>> {
     let [error, response, choices, object, kind] =
         document.get_many(["error", "response", "choices", "object", "type"]);
@@ -168,22 +177,29 @@ pub(super) fn find(document: Value<'_>) -> Option<Value<'_>> {
     (says_error(object) || says_error(kind)).then_some(document)
 }
 
-/// As [`find`], for a 2xx of an endpoint without facts: what it returns may be an object that keeps
-/// an error of its own (a batch, a job, an operation), which is no failure of this request.
+/// As [`find`], for a 2xx of an endpoint without facts, and for an event of its stream: what it
+/// returns may be an object that keeps an error of its own (a batch, a job, an operation), which is
+/// no failure of this request. What has choices is a chat's answer, wherever it comes from.
 pub(super) fn find_alone(document: Value<'_>) -> Option<Value<'_>> {
-    let [error, kind, object, status, done] =
-        document.get_many(["error", "type", "object", "status", "done"]);
+    let [error, kind, object, status, done, choices] =
+        document.get_many(["error", "type", "object", "status", "done", "choices"]);
+    if choices.is_some() {
+        return find(document);
+    }
+    let says_error = |value: Option<Value<'_>>| value.is_some_and(|value| value.str_is("error"));
     let is_about_another =
-        object.is_some_and(|object| !object.str_is("error")) || status.is_some() || done.is_some();
+        (object.is_some() && !says_error(object)) || status.is_some() || done.is_some();
     let error = error.filter(is_error).filter(|_| !is_about_another);
-    error.or_else(|| kind.is_some_and(|kind| kind.str_is("error")).then_some(document))
+    error.or_else(|| (says_error(kind) || says_error(object)).then_some(document))
 }
 
 /// As [`find`], for an answer whose status already says that it failed: a flat object with a
-/// `message`, or with a `code` beside a text, needs no further mark.
+/// `message`, or with a `code` beside a text, needs no further mark, and an empty error object is one.
 pub(super) fn find_in_failed(document: Value<'_>) -> Option<Value<'_>> {
     find(document).or_else(|| {
-        document.get("message").filter(|message| message.as_str().is_some()).map(|_| document)
+        let [message, error] = document.get_many(["message", "error"]);
+        let is_flat = message.is_some_and(|message| message.as_str().is_some());
+        if is_flat { Some(document) } else { error.filter(|error| error.is_object()) }
     })
 }
 
@@ -193,7 +209,7 @@ pub(super) fn text<'a>(object: Value<'a>, key: &str) -> Option<Cow<'a, str>> {
 }
 
 fn is_error(value: &Value<'_>) -> bool {
-    value.is_object() || value.as_str().is_some_and(|text| !is_blank(&text))
+    value.members().next().is_some() || value.as_str().is_some_and(|text| !is_blank(&text))
 }
 
 fn text_or_number(value: Value<'_>) -> Option<Cow<'_, str>> {

@@ -4,7 +4,6 @@ use http::StatusCode;
 
 use super::content::{is_filled, is_list};
 use super::facts::{Endpoint, Facts, ModelPlace};
-use super::failure::Failure;
 use super::notes::{Notes, Payload, Tokens};
 use super::route::model_and_method;
 use super::{ReasoningPlace, Seen, error_body, google};
@@ -139,7 +138,10 @@ fn document(answer: Value<'_>, endpoint: Endpoint, notes: &mut Notes) {
             notes.answered = is_filled(embedding) || is_filled(embeddings);
             tokens(answer.get("usageMetadata"), notes);
         }
-        Endpoint::CountTokens => notes.answered = answer.get("totalTokens").is_some(),
+        Endpoint::CountTokens => {
+            notes.answered =
+                answer.get("totalTokens").is_some_and(|count| count.as_u64().is_some());
+        }
         // The array of a stream, sent in one piece.
         _ if is_list(answer) => {
             for chunk in answer.elements() {
@@ -159,6 +161,7 @@ fn event(_name: &str, payload: Payload<'_>, notes: &mut Notes) -> Seen {
         // A picture, and perhaps the finish reason behind it.
         Payload::Oversized(_) => {
             notes.blind = true;
+            notes.choices.speak_unread();
             notes.note_speech();
             Seen::Content
         }
@@ -181,15 +184,16 @@ fn chunk(answer: Value<'_>, notes: &mut Notes) -> Seen {
     tokens(usage, notes);
     let mut seen = Seen::Preamble;
     let mut any = false;
-    for (place, candidate) in (0..).zip(candidates.into_iter().flat_map(|list| list.elements())) {
+    let list = candidates.into_iter().flat_map(|list| list.elements());
+    for (place, candidate) in (0..).zip(list).filter(|(_, candidate)| candidate.is_object()) {
         any = true;
         let [index, content, reason] = candidate.get_many(["index", "content", "finishReason"]);
         let index = index.and_then(|index| index.as_u64()).unwrap_or(place);
         notes.choices.see(index);
-        notes.answered = true;
+        notes.blind = false;
         let parts = content.and_then(|content| content.get("parts"));
         for part in parts.into_iter().flat_map(|list| list.elements()) {
-            if self::part(part, notes) {
+            if self::part(part, index, notes) {
                 seen = Seen::Content;
             }
         }
@@ -203,41 +207,34 @@ fn chunk(answer: Value<'_>, notes: &mut Notes) -> Seen {
     {
         notes.choices.finish(0, Class::ContentRefused, &reason);
     }
-    if notes.failure.is_some() { seen.max(Seen::Failed) } else { seen }
+    seen
 }
 
 fn finished(index: u64, reason: &str, notes: &mut Notes) {
-    let class = match super::facts::look_up(FINISH, reason) {
-        Some(class) => class,
-        None if reason.is_empty() || reason == "FINISH_REASON_UNSPECIFIED" => return,
-        None if EMPTY_FINISH.contains(&reason) && !notes.spoke => Class::Transient,
-        None => Class::Success,
-    };
-    notes.choices.finish(index, class, reason);
-    // The generation broke, which is not the model's word; one good candidate is enough.
-    let broke = !matches!(class, Class::Success | Class::ContentRefused);
-    if broke && notes.choices.all_finished() && notes.choices.failure().is_some() {
-        notes.note_failure(Failure::of_finish(class, reason));
+    match super::facts::look_up(FINISH, reason) {
+        Some(class) => notes.choices.finish(index, class, reason),
+        None if reason.is_empty() || reason == "FINISH_REASON_UNSPECIFIED" => {}
+        None if EMPTY_FINISH.contains(&reason) => {
+            notes.choices.finish_if_silent(index, Class::Transient, reason);
+        }
+        None => notes.choices.finish(index, Class::Success, reason),
     }
 }
 
 /// Whether a part of the content holds anything: text, a call, data; not a signature alone.
-fn part(part: Value<'_>, notes: &mut Notes) -> bool {
+fn part(part: Value<'_>, index: u64, notes: &mut Notes) -> bool {
     let [text, thought] = part.get_many(["text", "thought"]);
     let reasoning = thought.and_then(|thought| thought.as_bool()) == Some(true);
-    if is_filled(text) {
-        if reasoning {
-            notes.note_reasoning();
-        } else {
-            notes.note_speech();
-        }
+    if is_filled(text) && reasoning {
+        notes.note_reasoning();
         return true;
     }
     let calls =
         part.get_many(["functionCall", "inlineData", "fileData", "executableCode", "toolCall"]);
     let results = part.get_many(["codeExecutionResult", "functionResponse", "toolResponse"]);
-    let any = calls.into_iter().chain(results).any(is_filled);
+    let any = std::iter::once(text).chain(calls).chain(results).any(is_filled);
     if any {
+        notes.choices.speak(index);
         notes.note_speech();
     }
     any

@@ -1,10 +1,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, StatusCode, Uri};
 
-use super::facts::{Facts, State};
-use super::{Endpoint, ModelPlace, ReasoningPlace, Route};
+use super::facts::Facts;
+use super::{Endpoint, ModelPlace, ReasoningPlace};
 use super::{anthropic, credentials, error_body, gemini, openai, route};
 use crate::json;
 
@@ -15,9 +15,8 @@ use crate::json;
 /// ```
 /// use backstop_core::dialect::Dialect;
 ///
-/// let uri = "https://api.example/v1/chat/completions".parse().unwrap();
-/// assert_eq!(Dialect::of_request(&uri, &http::HeaderMap::new()), Some(Dialect::OPENAI));
 /// assert_eq!(Dialect::from_name("gemini"), Some(Dialect::GEMINI));
+/// assert_eq!(Dialect::GEMINI.credential_header(), "x-goog-api-key");
 /// ```
 #[derive(Clone, Copy)]
 pub struct Dialect {
@@ -47,14 +46,8 @@ impl Dialect {
         Self::ALL.iter().copied().find(|dialect| dialect.name() == name)
     }
 
-    /// The dialect that a request speaks, by its path and, if that does not tell, by headers that
-    /// only one provider has. See [`Route::of_request`].
-    #[must_use]
-    pub fn of_request(uri: &Uri, headers: &HeaderMap) -> Option<Self> {
-        Route::of_request(uri, headers).dialect()
-    }
-
-    /// Which part of this API `uri` names; [`Endpoint::Other`] if none that is known.
+    /// Which part of this API `uri` names, if something is posted there; [`Endpoint::Other`] if none
+    /// that is known.
     #[must_use]
     pub fn endpoint(self, uri: &Uri) -> Endpoint {
         self.endpoint_of(uri).unwrap_or_default()
@@ -95,23 +88,6 @@ impl Dialect {
     #[must_use]
     pub fn reasoning_place(self, endpoint: Endpoint) -> Option<ReasoningPlace> {
         (self.facts.reasoning)(endpoint)
-    }
-
-    /// Whether the request with this body continues state at the server, so that repeating it after
-    /// an attempt that may have been processed is not the same request again.
-    #[must_use]
-    pub fn is_stateful(self, body: &[u8]) -> bool {
-        if self.facts.state.is_empty() {
-            return false;
-        }
-        json::parse(body).is_ok_and(|request| {
-            self.facts.state.iter().any(|state| match state {
-                State::Present(key) => request.get(key).is_some_and(|value| !value.is_null()),
-                State::True(key) => {
-                    request.get(key).and_then(|value| value.as_bool()) == Some(true)
-                }
-            })
-        })
     }
 
     /// Every request header that carries a credential or names an account, at any provider, in lower

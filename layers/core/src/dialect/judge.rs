@@ -25,10 +25,10 @@ use crate::{Class, Evidence, Hint, StreamEnd, Verdict, status};
 /// use std::time::SystemTime;
 /// use backstop_core::dialect::{BodyEnd, Dialect, Judge, Mode, Route};
 /// use backstop_core::Class;
-/// use http::{HeaderMap, StatusCode};
+/// use http::{HeaderMap, Method, StatusCode};
 ///
 /// let uri = "/v1/chat/completions".parse().unwrap();
-/// let route = Route::new(Dialect::OPENAI, &uri);
+/// let route = Route::new(Dialect::OPENAI, &Method::POST, &uri);
 /// let now = SystemTime::UNIX_EPOCH;
 /// let mut judge = Judge::new(Mode::Provider, route, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), now);
 /// let body = br#"{"error":{"message":"no credit","type":"insufficient_quota","code":"insufficient_quota"}}"#;
@@ -99,8 +99,9 @@ impl Judge {
     /// held.
     #[must_use]
     pub fn with_max_event(mut self, bytes: usize) -> Self {
-        self.max_event = bytes;
-        self.reader = reader(self.framing, bytes);
+        // So that sums of it never overflow.
+        self.max_event = bytes.min(usize::MAX / 4);
+        self.reader = reader(self.framing, self.max_event);
         self
     }
 
@@ -249,12 +250,10 @@ impl Judge {
         match reason {
             None => Verdict::new(Class::Success).with_evidence(Evidence::Status),
             // The model itself declined, in an answer that is whole: not a failure of the call.
-            Some((_, reason)) if self.mode == Mode::Agnostic => {
+            Some((Class::ContentRefused, reason)) if self.mode == Mode::Agnostic => {
                 Verdict::new(Class::Success).with_evidence(Evidence::FinishReason).with_code(reason)
             }
-            Some((class, reason)) => {
-                Verdict::new(class).with_evidence(Evidence::FinishReason).with_code(reason)
-            }
+            Some((class, reason)) => self.failed(class, Evidence::FinishReason).with_code(reason),
         }
     }
 

@@ -5,13 +5,14 @@ use memchr::memchr;
 /// A line, by what it means.
 pub(super) enum Line<'a> {
     Blank,
+    Comment,
     Data(&'a [u8]),
     Error(&'a [u8]),
     Event(&'a [u8]),
     /// No field can begin like that.
     Text(&'a [u8]),
-    /// A comment, or a field that means nothing here.
-    Other,
+    /// A field that means nothing here.
+    Other(&'a [u8]),
 }
 
 impl<'a> Line<'a> {
@@ -19,6 +20,7 @@ impl<'a> Line<'a> {
         match line.first() {
             None => return Self::Blank,
             Some(b'{' | b'}' | b'[' | b']' | b'"' | b' ' | b'\t') => return Self::Text(line),
+            Some(b':') => return Self::Comment,
             Some(_) => {}
         }
         let (field, value) = match memchr(b':', &line[..line.len().min(FIELD)]) {
@@ -30,7 +32,7 @@ impl<'a> Line<'a> {
             b"data" => Self::Data(value),
             b"error" => Self::Error(value),
             b"event" => Self::Event(value),
-            _ => Self::Other,
+            _ => Self::Other(line),
         }
     }
 }

@@ -33,9 +33,11 @@ pub(super) struct Notes {
     pub(super) declined: bool,
     /// Something that is an answer, if perhaps a silent one.
     pub(super) answered: bool,
-    /// An event was too large to be read, so that anything may have been in it.
+    /// An event was too large to be read, so that anything may have been in it; and no choice was
+    /// heard of since, so that it may have been the last word.
     pub(super) blind: bool,
-    /// The dialect's own state: for OpenAI, that the events are those of the Responses API.
+    /// The dialect's own state: for OpenAI, that the events are those of the Responses API; for
+    /// Anthropic, that the message has begun.
     pub(super) typed: bool,
     pub(super) choices: Choices,
     /// The first error object or error event, or what is better known of it.
@@ -91,11 +93,23 @@ impl Notes {
         self.answered = true;
     }
 
-    /// Notes a failure. The first one counts, but for one that says nothing: Azure's Responses API
-    /// sends `response.failed` with `error: null` first, and the error itself after it.
+    /// Notes a failure: of several the one that says most, and of those the first. Azure's Responses
+    /// API sends `response.failed` with `error: null`, and the error itself after it; OpenRouter a
+    /// finish reason `error`, and an error object beside it.
     pub(super) fn note_failure(&mut self, failure: Failure) {
-        if self.failure.as_ref().is_none_or(Failure::is_mute) {
+        if self.failure.as_ref().is_none_or(|known| known.rank() < failure.rank()) {
             self.failure = Some(failure);
+        }
+    }
+
+    /// Nothing more comes: if the generation of every choice broke, which is not the model's word,
+    /// the answer failed. Not before: one good choice is enough, and it may come last.
+    pub(super) fn settle(&mut self) {
+        if self.choices.all_finished()
+            && let Some((class, reason)) = self.choices.failure()
+            && class != Class::ContentRefused
+        {
+            self.note_failure(Failure::of_finish(class, reason));
         }
     }
 }
@@ -135,8 +149,17 @@ impl Tokens {
 pub(super) struct Choices {
     seen: u128,
     finished: u128,
-    failed: u128,
-    failure: Option<(Class, Box<str>)>,
+    spoke: u128,
+    /// Those whose last word is no good end: one entry for each.
+    bad: Vec<Bad>,
+}
+
+struct Bad {
+    bit: u128,
+    class: Class,
+    reason: Box<str>,
+    /// It is a good end if the choice said anything.
+    only_if_silent: bool,
 }
 
 impl Choices {
@@ -144,23 +167,37 @@ impl Choices {
         self.seen |= bit(index);
     }
 
+    /// Notes text or a call of a choice.
+    pub(super) const fn speak(&mut self, index: u64) {
+        self.spoke |= bit(index);
+    }
+
+    /// Notes text that may be any choice's.
+    pub(super) const fn speak_unread(&mut self) {
+        self.spoke = u128::MAX;
+    }
+
     /// Notes that a choice has ended. The last word on a choice counts: Gemini's older models say
     /// `STOP` in every chunk.
     pub(super) fn finish(&mut self, index: u64, class: Class, reason: &str) {
-        self.seen |= bit(index);
-        self.finished |= bit(index);
-        if class.is_failure() {
-            self.failed |= bit(index);
-            if self.failure.as_ref().is_none_or(|(_, known)| **known != *reason) {
-                self.failure = Some((class, bounded::boxed(reason)));
-            }
-        } else {
-            self.failed &= !bit(index);
-        }
+        self.end(index, class, reason, false);
     }
 
-    pub(super) const fn any_seen(&self) -> bool {
-        self.seen != 0
+    /// As [`Choices::finish`], for a reason that is a failure of a choice that says nothing, however
+    /// late it says it.
+    pub(super) fn finish_if_silent(&mut self, index: u64, class: Class, reason: &str) {
+        self.end(index, class, reason, true);
+    }
+
+    fn end(&mut self, index: u64, class: Class, reason: &str, only_if_silent: bool) {
+        let bit = bit(index);
+        self.seen |= bit;
+        self.finished |= bit;
+        self.bad.retain(|bad| bad.bit != bit);
+        if class.is_failure() {
+            let reason = bounded::boxed(reason);
+            self.bad.push(Bad { bit, class, reason, only_if_silent });
+        }
     }
 
     pub(super) const fn any_finished(&self) -> bool {
@@ -172,12 +209,17 @@ impl Choices {
         self.finished != 0 && self.seen & !self.finished == 0
     }
 
-    /// What the answer failed with, if no choice of it is any good.
+    /// What the answer failed with, if no choice of it is any good: of several reasons the one that
+    /// another attempt mends soonest, then that of the first choice, in whatever order they came.
     pub(super) fn failure(&self) -> Option<(Class, &str)> {
-        if self.finished == 0 || self.finished & !self.failed != 0 {
+        let bad = || self.bad.iter().filter(|bad| !bad.only_if_silent || bad.bit & self.spoke == 0);
+        let failed = bad().fold(0, |bits, bad| bits | bad.bit);
+        if self.finished & !failed != 0 {
             return None;
         }
-        self.failure.as_ref().map(|(class, reason)| (*class, &**reason))
+        bad()
+            .min_by_key(|bad| (bad.class == Class::ContentRefused, bad.bit))
+            .map(|bad| (bad.class, &*bad.reason))
     }
 }
 

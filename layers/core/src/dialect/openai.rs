@@ -153,11 +153,11 @@ fn document(answer: Value<'_>, endpoint: Endpoint, notes: &mut Notes) {
             let [model, usage, data] = answer.get_many(["model", "usage", "data"]);
             notes.note_model(0, model);
             tokens(usage, notes);
-            notes.answered = is_filled(data);
+            notes.answered = data
+                .is_some_and(|data| data.elements().any(|item| is_filled(item.get("embedding"))));
         }
         _ => {
             chat(answer, notes);
-            notes.answered = notes.choices.any_seen();
         }
     }
 }
@@ -172,11 +172,13 @@ fn chat(answer: Value<'_>, notes: &mut Notes) -> Seen {
     notes.note_model(0, model);
     tokens(usage, notes);
     let mut seen = Seen::Preamble;
-    for (place, choice) in (0..).zip(choices.into_iter().flat_map(|list| list.elements())) {
+    let list = choices.into_iter().flat_map(|list| list.elements());
+    for (place, choice) in (0..).zip(list).filter(|(_, choice)| choice.is_object()) {
         let [index, delta, message, text, reason] =
             choice.get_many(["index", "delta", "message", "text", "finish_reason"]);
         let index = index.and_then(|index| index.as_u64()).unwrap_or(place);
         notes.choices.see(index);
+        notes.blind = false;
         if is_filled(text) {
             notes.note_speech();
             seen = seen.max(Seen::Content);
@@ -191,11 +193,7 @@ fn chat(answer: Value<'_>, notes: &mut Notes) -> Seen {
                 "content_filter" => notes.choices.finish(index, Class::ContentRefused, &reason),
                 // Mistral, and OpenRouter beside an error object (mistralai/client-python
                 // src/mistralai/client/models/chatcompletionchoice.py).
-                "error" => {
-                    notes.choices.finish(index, Class::Transient, &reason);
-                    notes.note_failure(Failure::of_finish(Class::Transient, &reason));
-                    seen = seen.max(Seen::Failed);
-                }
+                "error" => notes.choices.finish(index, Class::Transient, &reason),
                 _ => notes.choices.finish(index, Class::Success, &reason),
             }
         }
@@ -242,8 +240,9 @@ fn response(answer: Value<'_>, notes: &mut Notes) {
         let [kind, content] = item.get_many(["type", "content"]);
         let kind = kind.and_then(|kind| kind.as_str()).unwrap_or_default();
         match &*kind {
-            "reasoning" => {}
+            "reasoning" => notes.answered = true,
             "message" => {
+                notes.answered = true;
                 for part in content.into_iter().flat_map(|list| list.elements()) {
                     let [text, refusal] = part.get_many(["text", "refusal"]);
                     if is_filled(refusal) {
@@ -253,12 +252,14 @@ fn response(answer: Value<'_>, notes: &mut Notes) {
                     }
                 }
             }
+            "" => {}
             _ => notes.note_speech(),
         }
     }
     let status = status.and_then(|status| status.as_str());
-    notes.answered |= status.is_some() || output.is_some();
     match status.as_deref() {
+        // A response that is made in the background.
+        Some("in_progress" | "queued") => notes.answered = true,
         Some("failed") => notes.note_failure(Failure::default()),
         Some("cancelled") => notes.note_failure(Failure::of_finish(Class::Transient, "cancelled")),
         Some("incomplete") => {
@@ -313,7 +314,11 @@ fn typed_event(kind: &str, event: Value<'_>, notes: &mut Notes) -> Seen {
         }
     }
     match kind {
-        "response.completed" | "response.incomplete" => Seen::End,
+        "response.completed" | "response.incomplete" => {
+            // It says of the response what its `status` should.
+            notes.answered |= event.get("response").is_some_and(|answer| answer.is_object());
+            Seen::End
+        }
         // An error may still follow (Azure: issue earendil-works/pi#7983), so this is not the end.
         "response.failed" => {
             notes.note_failure(Failure::default());

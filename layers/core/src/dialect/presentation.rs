@@ -1,3 +1,5 @@
+use std::fmt;
+
 use bytes::Bytes;
 use http::StatusCode;
 
@@ -7,7 +9,9 @@ use crate::json::{Kind, Value};
 use crate::{Class, Evidence};
 
 /// How a failed answer is shown to a caller when nothing more is tried.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Its `Debug` leaves out the provider's words.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Presentation {
     /// As the provider sent it: its status says that it failed, or it is whole and its own finish
@@ -21,6 +25,19 @@ pub enum Presentation {
         /// none, an error of ours that says what came in place of an answer.
         body: Bytes,
     },
+}
+
+impl fmt::Debug for Presentation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AsSent => f.write_str("AsSent"),
+            Self::Error { status, body } => f
+                .debug_struct("Error")
+                .field("status", &status.as_u16())
+                .field("body", &format_args!("{} bytes", body.len()))
+                .finish(),
+        }
+    }
 }
 
 /// What is wrong with an answer that neither its status nor an error object condemns.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use http::HeaderMap;
 
 use super::facts::{Bucket, ResetForm};
-use crate::hint::text;
+use crate::hint::texts;
 use crate::{Hint, HintSource, time};
 
 /// When the last of the empty buckets is full again. Buckets that still hold something are not what
@@ -15,16 +15,15 @@ pub(super) fn hint(buckets: &[Bucket], headers: &HeaderMap, now: SystemTime) -> 
     buckets
         .iter()
         .filter(|bucket| {
-            text(headers.get(bucket.remaining))
-                .and_then(time::seconds)
+            texts(headers, bucket.remaining)
+                .find_map(time::seconds)
                 .is_some_and(|left| left.is_zero())
         })
         .filter_map(|bucket| {
-            let reset = text(headers.get(bucket.reset))?;
-            match bucket.form {
+            texts(headers, bucket.reset).find_map(|reset| match bucket.form {
                 ResetForm::GoDuration => Hint::new(time::go_duration(reset)?, HintSource::Reset),
                 ResetForm::Rfc3339 => Hint::until(time::rfc3339(reset)?, now, HintSource::Reset),
-            }
+            })
         })
         .max_by_key(|hint| hint.wait())
 }

@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 
 use super::{Dialect, Endpoint};
 
@@ -21,17 +21,21 @@ impl Route {
 
     /// The route of a request whose dialect is known from elsewhere, for example from a config.
     #[must_use]
-    pub fn new(dialect: Dialect, uri: &Uri) -> Self {
-        Self { dialect: Some(dialect), endpoint: dialect.endpoint(uri) }
+    pub fn new(dialect: Dialect, method: &Method, uri: &Uri) -> Self {
+        Self { dialect: Some(dialect), endpoint: posted(method, dialect.endpoint(uri)) }
     }
 
     /// The route of a request by itself: by its path, whatever stands before the API's own part of
     /// it, and if the path does not tell, by headers that only one provider has.
+    ///
+    /// The dialect is known by the path alone, so that its errors are understood; but the endpoints
+    /// that generate something are those of `POST`. `GET /v1/chat/completions` lists what is stored,
+    /// and `HEAD` and `OPTIONS` answer with nothing: [`Endpoint::Other`].
     #[must_use]
-    pub fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
+    pub fn of_request(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
         for dialect in Dialect::ALL.iter().copied() {
             if let Some(endpoint) = dialect.endpoint_of(uri) {
-                return Self { dialect: Some(dialect), endpoint };
+                return Self { dialect: Some(dialect), endpoint: posted(method, endpoint) };
             }
         }
         let by_header = TELLING_HEADERS.iter().find(|(name, _)| headers.contains_key(*name));
@@ -54,6 +58,11 @@ impl Route {
     pub(super) fn grammar(self) -> Option<Dialect> {
         self.dialect.filter(|_| self.endpoint != Endpoint::Other)
     }
+}
+
+/// `endpoint`, whose grammar holds for what is posted to it.
+fn posted(method: &Method, endpoint: Endpoint) -> Endpoint {
+    if method == Method::POST { endpoint } else { Endpoint::Other }
 }
 
 /// Headers that only one provider's clients send. Sources: anthropics/anthropic-sdk-python

@@ -14,9 +14,9 @@
 
 use memchr::memchr2;
 
+use super::deep;
 use super::lines::{FIELD, Line, Name, append};
 use super::scan::Scan;
-use crate::json;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,18 @@ pub(super) struct SseReader {
     mark: usize,
     /// JSON text outside of any field, collected in `data`.
     raw: Option<Scan>,
+    opening: Opening,
+}
+
+/// What the body began with.
+#[derive(Debug)]
+enum Opening {
+    /// Nothing but white space and comments so far.
+    Untouched,
+    /// One JSON object outside of any field, and nothing else so far.
+    Document(Vec<u8>),
+    /// Something that a stream may begin with.
+    Stream,
 }
 
 impl SseReader {
@@ -85,6 +97,15 @@ impl SseReader {
             skip_lf: false,
             mark: 0,
             raw: None,
+            opening: Opening::Untouched,
+        }
+    }
+
+    /// The body, if all of it was one JSON object: a document that bears a stream's content type.
+    pub(super) fn into_document(self) -> Option<Vec<u8>> {
+        match self.opening {
+            Opening::Document(document) => Some(document),
+            Opening::Untouched | Opening::Stream => None,
         }
     }
 
@@ -112,7 +133,7 @@ impl SseReader {
             match Line::of(line) {
                 Line::Blank => self.dispatch(fresh.take(), &mut on_event),
                 Line::Data(value) if !self.has_data && fresh.is_none() => {
-                    self.end_raw();
+                    self.begin_field();
                     fresh = Some(value);
                 }
                 other => {
@@ -139,7 +160,7 @@ impl SseReader {
         if self.in_line {
             self.end_kept_line(&mut on_event);
         }
-        let whole = self.data.trim_ascii() == b"[DONE]" || json::parse(&self.data).is_ok();
+        let whole = self.data.trim_ascii() == b"[DONE]" || deep::parse(&self.data, |_| ()).is_ok();
         if self.raw.is_none() && whole && !self.oversized {
             self.dispatch(None, &mut on_event);
         }
@@ -148,7 +169,11 @@ impl SseReader {
     /// Bytes that are held, and bytes that are set aside for holding them.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        self.line.capacity() + self.data.capacity()
+        let document = match &self.opening {
+            Opening::Document(document) => document.capacity(),
+            Opening::Untouched | Opening::Stream => 0,
+        };
+        self.line.capacity() + self.data.capacity() + document
     }
 
     /// Steps over a byte order mark, which may come in pieces.
@@ -182,7 +207,9 @@ impl SseReader {
             return;
         }
         // With the longest field name before it a value of the bound's size still fits.
-        let room = (self.max_event + FIELD).saturating_sub(self.data.len());
+        // JSON text outside of any field is dropped where a field begins: it takes none of its room.
+        let held = if self.raw.is_some() { 0 } else { self.data.len() };
+        let room = (self.max_event + FIELD).saturating_sub(held);
         if self.line.len() + piece.len() <= room {
             append(&mut self.line, piece, self.max_event + FIELD);
             return;
@@ -199,9 +226,12 @@ impl SseReader {
                 self.place = Place::Error;
                 self.overflow(value);
             }
-            Line::Event(value) => self.name.set(value),
-            Line::Text(_) => self.end_raw(),
-            Line::Blank | Line::Other => {}
+            Line::Event(value) => {
+                self.begin_field();
+                self.name.set(value);
+            }
+            Line::Text(_) | Line::Other(_) => self.begin_field(),
+            Line::Blank | Line::Comment => {}
         }
         self.line = line;
     }
@@ -227,20 +257,23 @@ impl SseReader {
     fn take(&mut self, line: Line<'_>, on_event: &mut impl FnMut(Event<'_>)) {
         match line {
             Line::Data(value) => {
-                self.end_raw();
+                self.begin_field();
                 self.add_data(value);
             }
             Line::Error(value) => {
-                self.end_raw();
+                self.begin_field();
                 self.place = Place::Error;
                 self.add_data(value);
             }
             Line::Event(value) => {
-                self.end_raw();
+                self.begin_field();
                 self.name.set(value);
             }
+            // A document may be wrapped anywhere.
+            Line::Other(text) if self.raw.is_some() => self.take_text(text, on_event),
+            Line::Other(_) => self.opening = Opening::Stream,
             Line::Text(text) => self.take_text(text, on_event),
-            Line::Blank | Line::Other => {}
+            Line::Blank | Line::Comment => {}
         }
     }
 
@@ -249,10 +282,17 @@ impl SseReader {
         if self.has_data {
             return;
         }
+        let too_long = self.data.len() + text.len() >= self.max_event;
+        // White space before the first value is nothing; later it marks the rest of another one.
+        let is_first = matches!(self.opening, Opening::Untouched) && self.raw.is_none();
+        let text = if is_first { text.trim_ascii_start() } else { text };
         let begins = matches!(text.first(), Some(b'{' | b'['));
+        if self.raw.is_none() && !(is_first && begins) && !text.trim_ascii().is_empty() {
+            self.opening = Opening::Stream;
+        }
         let Some(mut scan) = self.raw.or_else(|| begins.then(Scan::default)) else { return };
-        if self.data.len() + text.len() >= self.max_event {
-            self.end_raw();
+        if too_long {
+            self.begin_field();
             return;
         }
         let begin = self.data.len();
@@ -262,15 +302,26 @@ impl SseReader {
             None => self.raw = Some(scan),
             Some(length) => {
                 self.raw = None;
-                let data = &self.data[..begin + length];
+                let length_in_all = begin + length;
+                let data = &self.data[..length_in_all];
                 on_event(Event { name: b"", data, oversized: false, place: Place::Outside });
-                self.data.clear();
+                let is_document = matches!(self.opening, Opening::Untouched)
+                    && data.first() == Some(&b'{')
+                    && text[length..].trim_ascii().is_empty();
+                if is_document {
+                    self.data.truncate(length_in_all);
+                    self.opening = Opening::Document(std::mem::take(&mut self.data));
+                } else {
+                    self.opening = Opening::Stream;
+                    self.data.clear();
+                }
             }
         }
     }
 
-    /// Drops JSON text that never came to its end.
-    fn end_raw(&mut self) {
+    /// A field begins: this is a stream, and JSON text that never came to its end is dropped.
+    fn begin_field(&mut self) {
+        self.opening = Opening::Stream;
         if self.raw.take().is_some() {
             self.data.clear();
         }
@@ -297,7 +348,7 @@ impl SseReader {
         if self.oversized {
             return;
         }
-        self.end_raw();
+        self.begin_field();
         if self.has_data {
             append(&mut self.data, b"\n", self.max_event);
         }

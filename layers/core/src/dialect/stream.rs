@@ -7,9 +7,9 @@ use super::notes::Payload;
 use super::presentation::{Lack, error_document};
 use super::scan::text_in_prefix;
 use super::sse::{Event, Place, SseReader};
-use super::{BodyEnd, Framing, open};
+use super::{BodyEnd, Framing, deep, open};
 use crate::StreamEnd;
-use crate::json::{self, JsonErrorKind, Value};
+use crate::json::Value;
 
 /// Takes a stream apart.
 #[derive(Debug)]
@@ -43,7 +43,16 @@ impl Judge {
             reader.finish(|event| {
                 self.take_event(event);
             });
+            if self.notes.failure.is_none()
+                && let Some(document) = reader.into_document()
+            {
+                // It only bears a stream's content type.
+                self.framing = Framing::Document;
+                self.read_document(&document, end);
+                return;
+            }
         }
+        self.notes.settle();
         let stream_end = if self.notes.failure.is_some() {
             StreamEnd::Error
         } else if self.ended || (end == BodyEnd::Eof && self.may_end_here()) {
@@ -60,6 +69,11 @@ impl Judge {
             }
             _ => None,
         };
+    }
+
+    /// How errors are found in a 2xx.
+    pub(super) fn finder(&self) -> fn(Value<'_>) -> Option<Value<'_>> {
+        if self.route.grammar().is_some() { failure::find } else { failure::find_alone }
     }
 
     /// Notes an error that was found inside a 2xx.
@@ -98,21 +112,20 @@ impl Judge {
             }
             return self.take_payload(name, Payload::Oversized(data));
         }
-        if data == b"[DONE]" {
+        if data == b"[DONE]" && event.place == Place::Data && !is_error {
             return self.take_payload(name, Payload::Done);
         }
-        match json::parse(data) {
+        let read = deep::parse(data, |value| {
             // Text that no SDK reads, unless it is an error.
-            Ok(value) if event.place == Place::Outside && failure::find(value).is_none() => {
+            if event.place == Place::Outside && self.finder()(value).is_none() {
                 Seen::Nothing
+            } else {
+                self.take_value(name, value, is_error)
             }
-            Ok(value) => self.take_value(name, value, is_error),
+        });
+        match read {
+            Ok(seen) => seen,
             Err(_) if is_error => self.fail_unread(),
-            Err(error) if error.kind() == JsonErrorKind::TooDeep => {
-                self.notes.blind = true;
-                self.notes.note_speech();
-                Seen::Content
-            }
             // Noise: the SDKs would stumble over it, but it ends nothing.
             Err(_) => Seen::Nothing,
         }
@@ -127,10 +140,8 @@ impl Judge {
     fn take_item(&mut self, item: Item<'_>) -> Seen {
         match item {
             _ if self.ended => Seen::Nothing,
-            Item::Element(bytes) => match json::parse(bytes) {
-                Ok(value) => self.take_value("", value, false),
-                Err(_) => Seen::Nothing,
-            },
+            Item::Element(bytes) => deep::parse(bytes, |value| self.take_value("", value, false))
+                .unwrap_or(Seen::Nothing),
             Item::Oversized(prefix) => self.take_payload("", Payload::Oversized(prefix)),
             // A closed array alone is no good end: the finish reason must have come before.
             Item::End if self.has_finished() => {
@@ -142,7 +153,7 @@ impl Judge {
     }
 
     fn take_value(&mut self, name: &str, value: Value<'_>, is_error: bool) -> Seen {
-        let error = failure::find(value).or_else(|| is_error.then_some(value));
+        let error = self.finder()(value).or_else(|| is_error.then_some(value));
         if let Some(error) = error {
             self.note_error(value, error, true);
         }

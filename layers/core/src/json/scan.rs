@@ -23,6 +23,11 @@ impl<'a> Scanner<'a> {
     pub(crate) fn token(self, at: usize) -> Result<(u8, usize), JsonError> {
         match self.input.get(at) {
             Some(&byte) if byte > b' ' => Ok((byte, at)),
+            // Some encoders put one space behind every colon and comma.
+            Some(b' ') => match self.input.get(at + 1) {
+                Some(&byte) if byte > b' ' => Ok((byte, at + 1)),
+                _ => spaced_token(self.input, at),
+            },
             _ => spaced_token(self.input, at),
         }
     }
@@ -95,7 +100,13 @@ impl<'a> Scanner<'a> {
     /// From one past a key's opening quote to one past the colon behind it.
     #[inline(always)]
     fn key(self, at: usize) -> Result<usize, JsonError> {
-        let end = self.string(at)?;
+        let word = self.input.get(at..).and_then(<[u8]>::first_chunk);
+        let word = word.map_or(0, |word| u64::from_le_bytes(*word));
+        let end = match word & FIVE_BYTES {
+            _ if word == CONTENT => at + 8,
+            ROLE | TYPE | TEXT => at + 5,
+            _ => self.string(at)?,
+        };
         self.colon(end)
     }
 
@@ -201,6 +212,14 @@ fn literal(input: &[u8], at: usize) -> Result<usize, JsonError> {
     }
 }
 
+// The keys of a chat's messages and of their parts, with their closing quotes. Behind a key that is
+// compared as a whole the processor goes on at once, while behind one whose end is looked for it
+// waits for the position: that is an eighth of the time for short messages.
+const CONTENT: u64 = u64::from_le_bytes(*b"content\"");
+const ROLE: u64 = u64::from_le_bytes(*b"role\"\0\0\0");
+const TEXT: u64 = u64::from_le_bytes(*b"text\"\0\0\0");
+const TYPE: u64 = u64::from_le_bytes(*b"type\"\0\0\0");
+const FIVE_BYTES: u64 = (1 << 40) - 1;
 /// As many containers may be open at once: the bits of the stack, and one more than serde_json's
 /// own limit for values that it reads.
 pub(crate) const DEPTH_LIMIT: u32 = 128;

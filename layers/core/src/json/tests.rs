@@ -37,6 +37,25 @@ fn quoted() -> impl Strategy<Value = String> {
     vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
+/// Blocks full of escapes, at whose edges anything may happen.
+fn long_text() -> impl Strategy<Value = String> {
+    let common = select(vec!["a", "bcdefgh", r"\n", r#"\""#, r"\t"]);
+    let odd = select(vec![
+        "\"",
+        r"\\",
+        r"\\\",
+        r#"\\""#,
+        r"\u00e9",
+        r"\ud83d\ude00",
+        r"\u4e00\u4e01\u4e02",
+        r"\u12x4",
+        r"\q",
+        r"\/",
+    ]);
+    let stretch = vec(common, 0..60).prop_map(|pieces| pieces.concat());
+    vec((stretch, odd), 0..5).prop_map(|all| all.iter().map(|(a, b)| format!("{a}{b}")).collect())
+}
+
 fn key() -> impl Strategy<Value = String> {
     let odd =
         vec!["model", r"mod\u0065l", r"\u006dodel", "other", r"oth\u0065r", "models", "", "Model"];
@@ -216,6 +235,12 @@ proptest! {
     fn an_escaped_text_ends_where_the_grammar_says(text in quoted(), after in "[a\"\\\\]{0,80}") {
         let string = format!("{text}\"{after}");
         prop_assert_eq!(end_of_string(string.as_bytes(), 0).ok(), Some(text.len() + 1));
+    }
+
+    #[test]
+    fn a_long_text_ends_where_the_grammar_says(text in long_text(), after in "[a\"\\\\]{0,80}") {
+        let input = format!("{text}{after}");
+        prop_assert_eq!(end_of_string(input.as_bytes(), 0).ok(), plain_end_of_string(input.as_bytes()));
     }
 
     #[test]

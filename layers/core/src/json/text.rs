@@ -2,9 +2,10 @@
 //!
 //! Strings are most of a chat body, and they come in three kinds. Keys and roles are a few bytes
 //! long: two machine words are looked at in place. Long stretches without an escape are left to
-//! memchr. Text with an escape every line or so would start memchr over and over, so from its first
-//! escape on a string is compared 64 bytes at a time, without a branch, in loops plain enough for
-//! the compiler to make vector code of them.
+//! memchr. Text with an escape every line or so would start memchr over and over, and each escape
+//! would be a branch that cannot be foretold: from its first escape on a string is taken 64 bytes at
+//! a time, and as long as its escapes are of the commonest kinds, none is looked at by itself. The
+//! loops over a block are plain enough for the compiler to make vector code of them.
 
 use super::error::{JsonError, JsonErrorKind};
 use memchr::memchr2;
@@ -57,25 +58,115 @@ enum Fault {
 #[inline(always)]
 fn after_escapes(mut rest: &[u8]) -> Result<&[u8], Fault> {
     while let Some((block, after)) = rest.split_first_chunk() {
-        let mut marks = marks_of_block(block);
-        let mut last = 0;
-        while marks != 0 {
-            let at = marks.trailing_zeros() as usize;
-            match rest.get(at..) {
-                Some([b'"', after @ ..]) => return Ok(after),
-                Some([_, escape @ ..]) => check_escape(escape)?,
-                _ => return Err(Fault::Truncated),
-            }
-            marks &= !(0b11 << at);
-            last = at;
+        rest = match after_marks(rest, marks_of_block(block), after)? {
+            Next::Behind(after)
+            | Next::Common([b'"', after @ ..])
+            | Next::CodeUnits([b'"', after @ ..]) => return Ok(after),
+            Next::Common(after) => after_plain(after),
+            Next::CodeUnits(after) => after,
         }
-        // The byte that the block's last one escapes is no mark of the next block.
-        rest = if last == BLOCK - 1 { after.get(1..).unwrap_or(&[]) } else { after };
     }
     after_last_escapes(rest)
 }
 
-/// The same for less than a block.
+/// What follows the marks that have been looked at.
+enum Next<'a> {
+    /// It is behind the string.
+    Behind(&'a [u8]),
+    /// It is inside of the string, and the escapes before it were common ones.
+    Common(&'a [u8]),
+    /// It is inside of the string, and there was a `\uXXXX` before it: others are likely to come
+    /// soon, so that it is not worth while to look for plain blocks.
+    CodeUnits(&'a [u8]),
+}
+
+/// Looks at each of the marks in the block that `rest` begins with; `after` is what follows it.
+#[inline(always)]
+fn after_marks<'a>(rest: &'a [u8], mut marks: u64, after: &'a [u8]) -> Result<Next<'a>, Fault> {
+    let mut last = 0;
+    let mut code_units = false;
+    while marks != 0 {
+        let at = marks.trailing_zeros() as usize;
+        match rest.get(at..) {
+            Some([b'"', after @ ..]) => return Ok(Next::Behind(after)),
+            Some(run @ [_, escape @ ..]) => {
+                check_escape(escape)?;
+                if let Some(b'u') = escape.first() {
+                    code_units = true;
+                    // Two are one character as often as not, and no reason to leave the block.
+                    if is_code_unit(run, 1) && is_code_unit(run, 2) {
+                        return after_code_units(run).map(Next::CodeUnits);
+                    }
+                }
+            }
+            _ => return Err(Fault::Truncated),
+        }
+        marks &= !(0b11 << at);
+        last = at;
+    }
+    // The byte that the block's last one escapes is no mark of the next block.
+    let after = if last == BLOCK - 1 { after.get(1..).unwrap_or(&[]) } else { after };
+    Ok(if code_units { Next::CodeUnits(after) } else { Next::Common(after) })
+}
+
+/// Behind all the `\uXXXX` that `rest` begins with: some encoders write nothing else, and a block
+/// would have room for ten.
+#[inline(always)]
+fn after_code_units(mut rest: &[u8]) -> Result<&[u8], Fault> {
+    while is_code_unit(rest, 0) {
+        check_escape(rest.get(1..).unwrap_or(&[]))?;
+        rest = rest.get(CODE_UNIT..).unwrap_or(&[]);
+    }
+    Ok(rest)
+}
+
+/// Whether behind `index` times the length of a `\uXXXX` one seems to begin.
+#[inline(always)]
+fn is_code_unit(rest: &[u8], index: usize) -> bool {
+    rest.get(index * CODE_UNIT..).is_some_and(|rest| rest.starts_with(b"\\u"))
+}
+
+/// What follows the plain blocks that `rest`, the inside of a string, begins with.
+///
+/// `rest` must not begin with a quote, nor behind a backslash that escapes; neither does the result.
+#[inline(always)]
+fn after_plain(rest: &[u8]) -> &[u8] {
+    let mut length = 0;
+    while let Some(block) = rest.get(length..).and_then(<[u8]>::first_chunk)
+        && is_plain(block)
+    {
+        length += BLOCK;
+    }
+    // An escape whose backslash ends the last plain block is left whole.
+    if rest.get(..length).is_some_and(|plain| plain.ends_with(b"\\")) {
+        length -= 1;
+    }
+    rest.get(length..).unwrap_or(&[])
+}
+
+/// Whether a block can be skipped: a byte follows each of its backslashes that stands in one of the
+/// commonest escapes, and no quote, from its second byte to the one behind it, follows anything but
+/// a backslash.
+///
+/// That a backslash may not follow another one makes each of them the first byte of an escape. So
+/// there is no need to know what precedes the block, nor to count backslashes.
+#[inline(always)]
+fn is_plain(block: &[u8; BLOCK + 1]) -> bool {
+    let (Some(bytes), Some(next)) = (block.first_chunk::<BLOCK>(), block.last_chunk::<BLOCK>())
+    else {
+        return false;
+    };
+    let odd = bytes.iter().zip(next).fold(0, |odd, (byte, next)| {
+        let slash = u8::from(*byte == b'\\');
+        let quote = u8::from(*next == b'"');
+        // No `\\`, as said; the others are rare, and each would cost as much as one of these.
+        let common = quote | u8::from((*next == b'n') | (*next == b'r') | (*next == b't'));
+        odd | (quote & !slash) | (slash & !common)
+    });
+    odd == 0
+}
+
+/// What [`after_escapes`] does, for less than a block.
 #[cold]
 fn after_last_escapes(mut rest: &[u8]) -> Result<&[u8], Fault> {
     loop {
@@ -148,8 +239,7 @@ fn marks_of_block(block: &[u8; BLOCK]) -> u64 {
     // Byte `j`, bit `k` now stand for byte `8 * k + j` of the block: the truncation leaves the
     // first half of each row of 16, the shift its second half.
     let transposed = (lanes as u64) | ((lanes >> 64) as u64) << 1;
-    // Many a block of prose holds no mark.
-    if transposed == 0 { 0 } else { transpose(transposed) }
+    transpose(transposed)
 }
 
 /// Mirrors the 8 by 8 bits at their diagonal, in squares of one, two and four.
@@ -168,6 +258,8 @@ fn transpose(bits: u64) -> u64 {
 const WORDS: usize = 2;
 const ONES: u64 = u64::MAX / 0xFF;
 const BLOCK: usize = 64;
+/// The length of a `\uXXXX`.
+const CODE_UNIT: usize = 6;
 /// What a byte may be in an escape.
 const CLASS: [u8; 256] = {
     let mut classes = [0; 256];

@@ -126,4 +126,19 @@ fn the_defaults_wait_63_and_a_half_seconds_in_seven_retries() {
     let (nominal, most) = Schedule::default().total(7);
     assert_eq!(nominal, Duration::from_millis(63_500));
     assert_eq!(most, Duration::from_millis(79_375));
+    for jitter in KINDS {
+        let schedule = Schedule::new(seconds(1), seconds(60)).with_jitter(jitter);
+        let (_, most) = schedule.total(9);
+        for seed in 0..500 {
+            let (mut generator, mut previous) = (Seed::new(seed).split(), Duration::ZERO);
+            let mut sum = Duration::ZERO;
+            for n in 0..9 {
+                previous = schedule.jittered(n, previous, generator.draw());
+                sum += previous;
+            }
+            assert!(sum <= most, "{jitter:?} {seed}: {sum:?} past {most:?}");
+        }
+    }
+    let (nominal, _) = Schedule::default().total(u32::MAX);
+    assert_eq!(nominal, Duration::from_millis(63_500) + seconds(60) * (u32::MAX - 7));
 }

@@ -2,7 +2,7 @@
 
 use backstop_core::dialect::{BodyEnd, Dialect, Mode, Route};
 use backstop_core::{Class, StreamEnd};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use crate::support::{good, judged, known_cases};
 
@@ -57,7 +57,7 @@ fn the_words_of_an_error_change_nothing() {
                 let uri = path.parse().unwrap();
                 let status = StatusCode::from_u16(status).unwrap();
                 let mut headers = HeaderMap::new();
-                let route = Route::new(*dialect, &uri);
+                let route = Route::new(*dialect, &Method::POST, &uri);
                 let now = std::time::SystemTime::UNIX_EPOCH;
                 let judge = |headers: &HeaderMap| {
                     backstop_core::dialect::Judge::new(Mode::Agnostic, route, status, headers, now)

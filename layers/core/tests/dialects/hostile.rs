@@ -2,7 +2,7 @@
 
 use backstop_core::dialect::{BodyEnd, Dialect, Judge, Mode, Route};
 use backstop_core::{Class, StreamEnd, Usage};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use proptest::prelude::*;
 
 use crate::support::{Random, good, judged};
@@ -39,6 +39,10 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         Just(b"\r".to_vec()),
         Just(b"\n\n".to_vec()),
         Just(b": ping\n".to_vec()),
+        Just(b"id: 7\n".to_vec()),
+        Just(b"{\"a\":\ntrue\n".to_vec()),
+        Just("[".repeat(130).into_bytes()),
+        Just("]".repeat(130).into_bytes()),
         Just(b"\xEF\xBB\xBF".to_vec()),
         Just(b"[DONE]".to_vec()),
         Just(b"{".to_vec()),
@@ -83,7 +87,7 @@ proptest! {
     fn any_document_is_judged(body in proptest::collection::vec(piece(), 0..12), status in 100u16..1000) {
         let body = body.concat();
         for (dialect, path) in PATHS {
-            let route = Route::new(dialect, &path.parse().unwrap());
+            let route = Route::new(dialect, &Method::POST, &path.parse().unwrap());
             let status = StatusCode::from_u16(status).unwrap();
             for mode in [Mode::Provider, Mode::Agnostic] {
                 let judge = Judge::new(mode, route, status, &HeaderMap::new(), std::time::SystemTime::UNIX_EPOCH);
@@ -152,7 +156,8 @@ fn a_body_that_cannot_be_read_leaves_the_status() {
             ["", "<!DOCTYPE html><title>SSL handshake failed</title>", "{\"error\":", "\u{0}"]
         {
             for end in [BodyEnd::Eof, BodyEnd::Broken, BodyEnd::Unread] {
-                let route = Route::new(Dialect::ANTHROPIC, &"/v1/messages".parse().unwrap());
+                let route =
+                    Route::new(Dialect::ANTHROPIC, &Method::POST, &"/v1/messages".parse().unwrap());
                 let status = StatusCode::from_u16(status).unwrap();
                 let judge = Judge::new(
                     Mode::Provider,
@@ -182,7 +187,7 @@ fn messages_of_others_are_kept_short_and_clean() {
         r#"{{"error":{{"message":"key sk-abcdefghijklmnop1234 {}","code":"c"}}}}"#,
         "x ".repeat(4_000)
     );
-    let route = Route::new(Dialect::OPENAI, &CHAT.parse().unwrap());
+    let route = Route::new(Dialect::OPENAI, &Method::POST, &CHAT.parse().unwrap());
     let judge = Judge::new(
         Mode::Provider,
         route,

@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod agnostic;
+mod answers;
 mod cases;
+mod ends;
 mod hostile;
 mod presented;
 mod requests;

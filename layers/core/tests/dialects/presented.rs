@@ -2,7 +2,7 @@
 
 use backstop_core::dialect::{BodyEnd, Dialect, Judge, Mode, Presentation, Route};
 use backstop_core::{Class, Verdict};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{good, judged};
@@ -184,7 +184,7 @@ fn what_tells_by_itself_is_shown_as_it_was_sent() {
     let malformed = r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#;
     let (verdict, shown) = document(Dialect::GEMINI, GENERATE, "application/json", malformed);
     assert_eq!((verdict.class(), shown), (Class::Transient, Presentation::AsSent));
-    let route = Route::new(Dialect::OPENAI, &CHAT.parse().unwrap());
+    let route = Route::new(Dialect::OPENAI, &Method::POST, &CHAT.parse().unwrap());
     let now = std::time::SystemTime::UNIX_EPOCH;
     let judge = Judge::new(Mode::Provider, route, StatusCode::BAD_GATEWAY, &HeaderMap::new(), now);
     assert_eq!(judged(judge, b"<html>", [], BodyEnd::Eof).1, Presentation::AsSent);
@@ -206,7 +206,7 @@ fn our_own_errors_are_read_back() {
             let body = dialect.error_body(status, "some_kind", "a \"quoted\"\n\u{1} text");
             let json: Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(json["error"]["message"], "a \"quoted\"\n\u{1} text");
-            let route = Route::new(*dialect, &path.parse().unwrap());
+            let route = Route::new(*dialect, &Method::POST, &path.parse().unwrap());
             let now = std::time::SystemTime::UNIX_EPOCH;
             let judge = Judge::new(Mode::Provider, route, status, &HeaderMap::new(), now);
             let (verdict, _) = judged(judge, &body, [], BodyEnd::Eof);

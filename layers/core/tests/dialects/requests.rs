@@ -1,5 +1,5 @@
-use backstop_core::dialect::{Dialect, Endpoint, ModelPlace, Route};
-use http::{HeaderMap, HeaderValue, Uri};
+use backstop_core::dialect::{Dialect, Endpoint, ModelPlace, Route, is_stateful};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 
 fn uri(text: &str) -> Uri {
     text.parse().unwrap()
@@ -31,10 +31,10 @@ fn the_path_tells_the_dialect_whatever_stands_before_it() {
         ("/v1beta/models/a:b:countTokens", "gemini", E::CountTokens),
         ("/v1beta/openai/chat/completions", "openai", E::ChatCompletions),
     ] {
-        let route = Route::of_request(&uri(path), &HeaderMap::new());
+        let route = Route::of_request(&Method::POST, &uri(path), &HeaderMap::new());
         assert_eq!(route.dialect().map(Dialect::name), Some(dialect), "{path}");
         assert_eq!(route.endpoint(), endpoint, "{path}");
-        assert_eq!(Route::new(route.dialect().unwrap(), &uri(path)), route);
+        assert_eq!(Route::new(route.dialect().unwrap(), &Method::POST, &uri(path)), route);
     }
     for path in [
         "/",
@@ -45,7 +45,29 @@ fn the_path_tells_the_dialect_whatever_stands_before_it() {
         "/xmodels/m:generateContent",
         "/v1/mychat/completionsx",
     ] {
-        assert_eq!(Route::of_request(&uri(path), &HeaderMap::new()), Route::UNKNOWN, "{path}");
+        let route = Route::of_request(&Method::POST, &uri(path), &HeaderMap::new());
+        assert_eq!(route, Route::UNKNOWN, "{path}");
+    }
+}
+
+/// `GET /v1/chat/completions` lists what is stored, `HEAD` and `OPTIONS` answer with no body.
+#[test]
+fn only_what_is_posted_is_generated() {
+    for path in [
+        "/v1/chat/completions",
+        "/v1/organization/usage/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1beta/models/m:generateContent",
+    ] {
+        let posted = Route::of_request(&Method::POST, &uri(path), &HeaderMap::new());
+        for method in ["GET", "HEAD", "OPTIONS", "DELETE", "PUT", "post", "QUERY"] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let route = Route::of_request(&method, &uri(path), &HeaderMap::new());
+            assert_eq!(route.dialect(), posted.dialect(), "errors are understood: {method} {path}");
+            assert_eq!(route.endpoint(), Endpoint::Other, "{method} {path}");
+            assert_eq!(Route::new(route.dialect().unwrap(), &method, &uri(path)), route);
+        }
     }
 }
 
@@ -53,8 +75,9 @@ fn the_path_tells_the_dialect_whatever_stands_before_it() {
 fn a_header_tells_the_dialect_where_the_path_does_not() {
     let mut headers = HeaderMap::new();
     headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
-    assert_eq!(Dialect::of_request(&uri("/v1/models"), &headers), Some(Dialect::ANTHROPIC));
-    assert_eq!(Dialect::of_request(&uri("/v1/chat/completions"), &headers), Some(Dialect::OPENAI));
+    let dialect = |path| Route::of_request(&Method::GET, &uri(path), &headers).dialect();
+    assert_eq!(dialect("/v1/models"), Some(Dialect::ANTHROPIC));
+    assert_eq!(dialect("/v1/chat/completions"), Some(Dialect::OPENAI));
 }
 
 #[test]
@@ -157,9 +180,17 @@ fn a_request_that_continues_state_is_known() {
         br#"{"conversation":{"id":"c"}}"#,
         br#"{"conversation":"c"}"#,
         br#"{"background":true}"#,
+        br#"{"previous\u005fresponse_id":"r"}"#,
+        b"\xEF\xBB\xBF {\"background\" : true}",
+        // Which of two counts is the server's business.
+        br#"{"conversation":"c","conversation":null}"#,
+        br#"{"background":true,"background":false}"#,
+        // What cannot be read may be readable elsewhere.
+        br#"{"background":true"#,
+        br#"{"x":01,"previous_response_id":"r"}"#,
+        br#"{"x":'y', "conversation":"c"}"#,
     ] {
-        assert!(Dialect::OPENAI.is_stateful(body), "{}", String::from_utf8_lossy(body));
-        assert!(!Dialect::ANTHROPIC.is_stateful(body));
+        assert!(is_stateful(body), "{}", String::from_utf8_lossy(body));
     }
     for body in [
         &br#"{"previous_response_id":null,"conversation":null,"background":false}"#[..],
@@ -167,8 +198,13 @@ fn a_request_that_continues_state_is_known() {
         b"not json",
         b"",
     ] {
-        assert!(!Dialect::OPENAI.is_stateful(body), "{}", String::from_utf8_lossy(body));
+        assert!(!is_stateful(body), "{}", String::from_utf8_lossy(body));
     }
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let body = |state| format!(r#"{{"input":{deep},"tools":[{{"conversation":"c"}}]{state}}}"#);
+    assert!(is_stateful(body(r#","previous_response_id":"r""#).as_bytes()), "however deep");
+    assert!(!is_stateful(body("").as_bytes()));
+    assert!(!is_stateful(body(r#","background":false"#).as_bytes()));
 }
 
 #[test]

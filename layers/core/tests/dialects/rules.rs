@@ -2,7 +2,7 @@
 
 use backstop_core::dialect::{BodyEnd, Dialect, Endpoint, Judge, Mode, Route, Seen};
 use backstop_core::{Class, StreamEnd, Usage};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use crate::support::{good, judged};
 
@@ -232,7 +232,11 @@ fn a_wait_in_the_body_counts_if_it_is_one() {
         let body = format!(
             r#"{{"error":{{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":{delay}}}]}}}}"#
         );
-        let route = Route::new(Dialect::GEMINI, &"/models/m:generateContent".parse().unwrap());
+        let route = Route::new(
+            Dialect::GEMINI,
+            &Method::POST,
+            &"/models/m:generateContent".parse().unwrap(),
+        );
         let mut headers = HeaderMap::new();
         if let Some(header) = header {
             headers.insert("retry-after", HeaderValue::from_static(header));

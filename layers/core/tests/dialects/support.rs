@@ -2,7 +2,7 @@ use std::time::SystemTime;
 
 use backstop_core::Verdict;
 use backstop_core::dialect::{BodyEnd, Dialect, Judge, Mode, Presentation, Route, Seen};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
 
 /// One line of the cases.
@@ -72,7 +72,7 @@ fn case(line: &str) -> Case {
 
 impl Case {
     pub(crate) fn judge(&self, mode: Mode) -> Judge {
-        let route = Route::of_request(&self.endpoint, &HeaderMap::new());
+        let route = Route::of_request(&Method::POST, &self.endpoint, &HeaderMap::new());
         assert_eq!(route.dialect().map(Dialect::name), Some(&*self.provider), "{}", self.id);
         let status = StatusCode::from_u16(self.status).unwrap();
         Judge::new(mode, route, status, &self.headers, self.now)
@@ -105,7 +105,13 @@ pub(crate) fn good(mode: Mode, dialect: Dialect, path: &str, content_type: &str)
     let uri: Uri = path.parse().unwrap();
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_str(content_type).unwrap());
-    Judge::new(mode, Route::new(dialect, &uri), StatusCode::OK, &headers, SystemTime::UNIX_EPOCH)
+    Judge::new(
+        mode,
+        Route::new(dialect, &Method::POST, &uri),
+        StatusCode::OK,
+        &headers,
+        SystemTime::UNIX_EPOCH,
+    )
 }
 
 /// A small generator (splitmix64), so that a failure can be repeated.

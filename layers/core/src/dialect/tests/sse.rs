@@ -179,3 +179,11 @@ fn an_oversized_event_does_not_count_at_the_end() {
     assert_eq!(read(&[cut.as_bytes()]), [""; 0]);
     assert_eq!(read(&cut.as_bytes().chunks(99).collect::<Vec<_>>()), [""; 0]);
 }
+
+#[test]
+fn json_text_that_never_ends_takes_no_room_from_a_field() {
+    let stream = format!("[{}\ndata: [{}]\n\n", "[".repeat(4_000), "1,".repeat(200));
+    let whole = read(&[stream.as_bytes()]);
+    assert_eq!(whole, [format!("|[{}]", "1,".repeat(200))]);
+    assert_eq!(read(&stream.as_bytes().chunks(1).collect::<Vec<_>>()), whole);
+}

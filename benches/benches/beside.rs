@@ -1,0 +1,98 @@
+//! What a layer adds to a call that succeeds at once, beside `tower::retry`, in turns.
+//!
+//! `cargo bench --bench beside`. A machine's speed drifts, and a benchmark that measures one thing after the
+//! other measures the drift as well. Here the stacks take turns, 2 000 calls each, for 300 rounds, so that
+//! it hits all of them alike; the ratios can be trusted where the times cannot.
+
+use std::future::Future;
+use std::hint::black_box;
+use std::io::Write;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use backstop_backoff::BackoffLayer;
+use backstop_benches::{Provider, request, tower_retry};
+use backstop_classify::{ClassifyLayer, Timeouts};
+use backstop_core::{Hold, RequestBody};
+use http::Request;
+use tower::{Layer, Service};
+
+fn main() -> std::io::Result<()> {
+    // `cargo test` runs every benchmark once, to see that it runs.
+    let is_test = !std::env::args().any(|arg| arg == "--bench");
+    let (rounds, calls) = if is_test { (1, 1) } else { (300, 2_000) };
+    compare("a request just built", rounds, calls, &request)?;
+    let template = request();
+    compare("a cloned request, its header values shared", rounds, calls, &|| template.clone())
+}
+
+/// One turn of a stack: its time for a call.
+type Turn<'a> = Box<dyn FnMut() -> f64 + 'a>;
+
+fn compare(
+    what: &str,
+    rounds: usize,
+    calls: u32,
+    request: &dyn Fn() -> Request<RequestBody>,
+) -> std::io::Result<()> {
+    let no_retry = BackoffLayer::builder().max_retries(0).build().expect("a layer");
+    let headers_only = ClassifyLayer::builder()
+        .hold(Hold::Headers)
+        .timeouts(Timeouts::none())
+        .build()
+        .expect("a layer");
+    let mut stacks: Vec<(&str, Turn<'_>)> = vec![
+        ("bare", turn(Provider::new(), calls, request)),
+        ("tower-retry", turn(tower_retry(), calls, request)),
+        ("backoff", turn(BackoffLayer::new().layer(Provider::new()), calls, request)),
+        ("backoff, max_retries = 0", turn(no_retry.layer(Provider::new()), calls, request)),
+        ("classify, hold = headers", turn(headers_only.layer(Provider::new()), calls, request)),
+    ];
+    let mut times = vec![Vec::with_capacity(rounds); stacks.len()];
+    for _ in 0..rounds {
+        for ((_, turn), times) in stacks.iter_mut().zip(&mut times) {
+            times.push(turn());
+        }
+    }
+    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    let (bare, tower) = (medians[0], medians[1]);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{what}: median of {rounds} rounds")?;
+    for ((name, _), time) in stacks.iter().zip(&medians) {
+        let (over, ratio) = (time - bare, time / tower);
+        writeln!(out, "{name:28} {time:8.1} ns  {over:+7.1} over bare  {ratio:5.2} x tower-retry")?;
+    }
+    Ok(())
+}
+
+fn turn<'a, S>(
+    mut service: S,
+    calls: u32,
+    request: &'a dyn Fn() -> Request<RequestBody>,
+) -> Turn<'a>
+where
+    S: Service<Request<RequestBody>> + 'a,
+{
+    Box::new(move || {
+        let mut cx = Context::from_waker(Waker::noop());
+        let took = timed(|| {
+            for _ in 0..calls {
+                let call = std::pin::pin!(service.call(request()));
+                black_box(call.poll(&mut cx).is_ready());
+            }
+        });
+        took.as_secs_f64() * 1e9 / f64::from(calls)
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
+fn timed(run: impl FnOnce()) -> Duration {
+    let start = std::time::Instant::now();
+    run();
+    start.elapsed()
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
