@@ -254,6 +254,15 @@ async fn a_classifiers_success_makes_an_ended_body_end_well_and_a_broken_one_nev
     assert!(read(response.into_body()).await.end.is_err());
     assert_eq!(cell.verdict().map(Verdict::class), Some(Class::Success), "the user's word");
     assert_eq!(cell.last_verdict().map(Verdict::class), Some(Class::Transient), "and the truth");
+
+    let error = "data: {\"error\":{\"message\":\"m\"}}\n\n";
+    let ended = sse(ScriptedBody::new([Step::data(error), Step::end()]));
+    let response = layer.layer(ScriptedService::new([ended])).oneshot(post(CHAT)).await.unwrap();
+    let cell = AttemptCell::of(&response).cloned().unwrap();
+    let end = read(response.into_body()).await.end;
+    assert_eq!(cell.verdict().map(Verdict::class), Some(Class::Success));
+    let last = cell.last_verdict().map(Verdict::class);
+    assert_eq!(last.is_some_and(Class::is_failure), end.is_err(), "{last:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -128,7 +128,7 @@ where
             Rest::Ended | Rest::Replaced => return Poll::Ready(None),
             Rest::Failed(error) => return Poll::Ready(error.take().map(Err)),
         };
-        if let Some(timeout) = watch.clocks.overdue() {
+        if let Some(timeout) = watch.clocks.overdue_whole() {
             let (verdict, error) = watch.timed_out(timeout);
             watch.tell_end(&verdict);
             *this.rest = Rest::Ended;

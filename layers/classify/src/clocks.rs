@@ -165,7 +165,7 @@ impl Clocks {
 
     /// The next timeout that is due if nothing happens until then.
     pub(crate) fn due(&self) -> Option<(Instant, TimedOut)> {
-        let Self { timeouts, deadline, started, phase } = self;
+        let Self { timeouts, deadline: _, started, phase } = self;
         let after = |since: Instant, timeout: Option<Duration>, which: TimedOut| {
             since.checked_add(timeout?).map(|at| (at, which))
         };
@@ -180,19 +180,34 @@ impl Clocks {
                 (idle(last_byte), after(last_content, timeouts.idle_content, TimedOut::IdleContent))
             }
         };
-        let whole = match phase {
+        [own, other, self.whole_due()].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// The end of the attempt's time or of the call's, whichever comes first.
+    fn whole_due(&self) -> Option<(Instant, TimedOut)> {
+        let attempt = match self.phase {
             // What comes after a whole answer cannot make it late.
             Phase::Over { .. } => None,
-            _ => after(*started, timeouts.attempt, TimedOut::Attempt),
+            _ => self.timeouts.attempt.and_then(|timeout| self.started.checked_add(timeout)),
         };
-        let call = deadline.map(|at| (at, TimedOut::Deadline));
-        [own, other, whole, call].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let attempt = attempt.map(|at| (at, TimedOut::Attempt));
+        let call = self.deadline.map(|at| (at, TimedOut::Deadline));
+        [attempt, call].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// The timeout that had come before the last byte did. A body that always has something to give
     /// never lets a timer be looked at; it is late all the same.
     pub(crate) fn overdue(&self) -> Option<TimedOut> {
-        let (at, which) = self.due()?;
+        self.is_past(self.due()?)
+    }
+
+    /// As [`overdue`](Self::overdue), for a body that somebody else reads: the other timeouts are of
+    /// silence, and a slow reader makes that too.
+    pub(crate) fn overdue_whole(&self) -> Option<TimedOut> {
+        self.is_past(self.whole_due()?)
+    }
+
+    fn is_past(&self, (at, which): (Instant, TimedOut)) -> Option<TimedOut> {
         match self.phase {
             Phase::Body { last_byte }
             | Phase::Preamble { last_byte }
@@ -310,6 +325,19 @@ mod tests {
         clocks.head_came(false, t0);
         assert_eq!(clocks.due(), deadline);
         assert_eq!(Clocks::new(Timeouts::none(), None, t0).due(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_makes_no_body_late_but_the_attempts_end_does() {
+        let t0 = Instant::now();
+        let mut clocks = Clocks::new(all(), None, t0);
+        clocks.head_came(true, t0);
+        clocks.content_came(t0 + secs(1));
+        clocks.bytes_came(t0 + secs(30));
+        assert_eq!(clocks.overdue(), Some(TimedOut::IdleContent));
+        assert_eq!(clocks.overdue_whole(), None);
+        clocks.bytes_came(t0 + secs(101));
+        assert_eq!(clocks.overdue_whole(), Some(TimedOut::Attempt));
     }
 
     #[tokio::test(start_paused = true)]

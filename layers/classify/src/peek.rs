@@ -238,8 +238,8 @@ where
         }
         if is_over || failed {
             // Nobody's word makes bytes whole that broke off.
-            let last =
-                if matches!(rest, Rest::Failed(_)) && !failed { built_in } else { verdict.clone() };
+            let keeps_built_in = built_in_failed && !failed && !ended_well;
+            let last = if keeps_built_in { built_in } else { verdict.clone() };
             cell.set_end(last, Instant::now().into_std());
         }
         cell.set_verdict(verdict);

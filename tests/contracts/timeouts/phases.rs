@@ -8,12 +8,13 @@ use backstop::testing::{
 };
 use backstop::vocabulary::TimedOut;
 use backstop::{AttemptCell, Class, ClassifyLayer, Hold, Verdict};
+use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::Instant;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
-use super::{DONE, KEEP_ALIVE, ROLE, WORD, good, stream, timed_out, tireless, which};
+use super::{DONE, KEEP_ALIVE, ROLE, WORD, good, sse, stream, timed_out, tireless, which};
 use crate::support::{CHAT, bounded, exact_backoff, millis, post, read, secs};
 
 const HOLDS: [Hold; 3] = [Hold::Headers, Hold::FirstContent, Hold::Complete];
@@ -159,6 +160,23 @@ async fn idle_content_is_not_restarted_by_keep_alives() {
         let ended = ends(hold, &timeouts, stream(pieces.clone(), Step::end())).await;
         assert_eq!(ended, (secs(44), None), "{hold:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_content_does_not_count_the_time_of_a_slow_reader() {
+    let pieces = [WORD, KEEP_ALIVE, KEEP_ALIVE, WORD, DONE].map(Step::data);
+    let answer = sse(ScriptedBody::new(pieces.into_iter().chain([Step::end()])));
+    let timeouts = Timeouts::none().idle_content(Some(secs(7)));
+    let layer = ClassifyLayer::builder().timeouts(timeouts).build().unwrap();
+    let response = layer.layer(ScriptedService::new([answer])).oneshot(post(CHAT)).await.unwrap();
+    let mut body = std::pin::pin!(response.into_body());
+    let mut frames = 0;
+    while let Some(frame) = body.frame().await {
+        frame.unwrap();
+        frames += 1;
+        tokio::time::sleep(secs(30)).await;
+    }
+    assert_eq!(frames, 5);
 }
 
 #[tokio::test(start_paused = true)]

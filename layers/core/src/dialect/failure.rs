@@ -183,7 +183,10 @@ pub(super) fn find(document: Value<'_>) -> Option<Value<'_>> {
 pub(super) fn find_alone(document: Value<'_>) -> Option<Value<'_>> {
     let [error, kind, object, status, done, choices] =
         document.get_many(["error", "type", "object", "status", "done", "choices"]);
-    if choices.is_some() {
+    let is_chat = object.and_then(|object| object.as_str()).is_some_and(|object| {
+        object.starts_with("chat.completion") || object.starts_with("text_completion")
+    });
+    if choices.is_some() || is_chat {
         return find(document);
     }
     let says_error = |value: Option<Value<'_>>| value.is_some_and(|value| value.str_is("error"));

@@ -153,13 +153,18 @@ fn document(answer: Value<'_>, endpoint: Endpoint, notes: &mut Notes) {
             let [model, usage, data] = answer.get_many(["model", "usage", "data"]);
             notes.note_model(0, model);
             tokens(usage, notes);
-            notes.answered = data
-                .is_some_and(|data| data.elements().any(|item| is_filled(item.get("embedding"))));
+            notes.answered = data.is_some_and(|data| data.elements().any(is_embedding));
         }
         _ => {
             chat(answer, notes);
         }
     }
+}
+
+/// One vector, or whatever a server gives in its place: several (`embeddings`) or a sparse one
+/// (`sparse_embedding`).
+fn is_embedding(item: Value<'_>) -> bool {
+    item.members().any(|(key, value)| key.as_str().contains("embedding") && is_filled(Some(value)))
 }
 
 /// A chat completion, or one chunk of it.
@@ -203,17 +208,19 @@ fn chat(answer: Value<'_>, notes: &mut Notes) -> Seen {
 
 /// Whether a message, or a delta of one, says anything: speech, a refusal, reasoning.
 fn spoken(message: Value<'_>, notes: &mut Notes) -> bool {
-    let [content, tool_calls, function_call, audio, refusal, thoughts @ ..] = message.get_many([
-        "content",
-        "tool_calls",
-        "function_call",
-        "audio",
-        "refusal",
-        "reasoning",
-        "reasoning_content",
-        "reasoning_details",
-    ]);
-    let speaks = [content, tool_calls, function_call, audio].into_iter().any(is_filled);
+    let [content, tool_calls, function_call, audio, images, refusal, thoughts @ ..] = message
+        .get_many([
+            "content",
+            "tool_calls",
+            "function_call",
+            "audio",
+            "images",
+            "refusal",
+            "reasoning",
+            "reasoning_content",
+            "reasoning_details",
+        ]);
+    let speaks = [content, tool_calls, function_call, audio, images].into_iter().any(is_filled);
     let declines = is_filled(refusal);
     let reasons = thoughts.into_iter().any(is_filled);
     if speaks {

@@ -8,8 +8,9 @@ use crate::json::Value;
 /// Whether the request with this body continues state at the server, at any provider, so that
 /// repeating it after an attempt that may have been processed is not the same request again.
 ///
-/// In doubt it does: any one of several members with the same key counts, and in a body that is not
-/// JSON the quoted key alone.
+/// In doubt it does: any one of several members with the same key counts, and in an
+/// object that cannot be read the quoted key alone. An upload (multipart, lines of JSON) continues
+/// nothing.
 #[must_use]
 pub fn is_stateful(body: &[u8]) -> bool {
     let states = || Dialect::ALL.iter().flat_map(|dialect| dialect.facts().state);
@@ -25,9 +26,15 @@ pub fn is_stateful(body: &[u8]) -> bool {
         })
     };
     parse(body, continues).unwrap_or_else(|_| {
-        states().any(|state| {
-            let (State::Present(name) | State::True(name)) = state;
-            memchr::memmem::find(body, format!("\"{name}\"").as_bytes()).is_some()
-        })
+        begins_an_object(body)
+            && states().any(|state| {
+                let (State::Present(name) | State::True(name)) = state;
+                memchr::memmem::find(body, format!("\"{name}\"").as_bytes()).is_some()
+            })
     })
+}
+
+fn begins_an_object(body: &[u8]) -> bool {
+    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+    body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body).trim_ascii_start().starts_with(b"{")
 }

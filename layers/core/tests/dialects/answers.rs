@@ -194,7 +194,16 @@ fn an_answer_with_nothing_in_it_is_none() {
                 r#"{"status":1}"#,
             ],
         ),
-        (Dialect::OPENAI, "/v1/embeddings", &[r#"{"data":[null]}"#, r#"{"data":[{}]}"#]),
+        (
+            Dialect::OPENAI,
+            "/v1/embeddings",
+            &[
+                r#"{"data":[null]}"#,
+                r#"{"data":[{}]}"#,
+                r#"{"data":[{"object":"embedding","embedding":[]}]}"#,
+                r#"{"data":[{"embedding":null,"index":0}]}"#,
+            ],
+        ),
         (
             Dialect::ANTHROPIC,
             MESSAGES,
@@ -252,6 +261,7 @@ fn a_short_answer_is_one() {
                 r#"{"choices":[{"message":{"content":null,"audio":{"id":"a"}}}]}"#,
                 r#"{"choices":[{"message":{"content":null,"reasoning_content":"r"},"finish_reason":"length"}]}"#,
                 r#"{"choices":[null,{"message":{"content":"x"}}]}"#,
+                r#"{"choices":[{"message":{"content":"","images":[{"image_url":{"url":"data:"}}]},"finish_reason":null}]}"#,
                 r#"{"error":{},"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}"#,
             ][..],
         ),
@@ -266,6 +276,16 @@ fn a_short_answer_is_one() {
                 r#"{"status":"new","output":[{"type":"message","content":[{"text":"x"}]}]}"#,
                 r#"{"output":[{"type":"function_call","name":"f"}]}"#,
                 r#"{"error":{},"status":"completed","output":[]}"#,
+            ],
+        ),
+        (
+            Dialect::OPENAI,
+            "/v1/embeddings",
+            &[
+                r#"{"data":[{"object":"embedding","embedding":[0.5]}]}"#,
+                r#"{"data":[{"embedding":"AAAAPw=="}]}"#,
+                r#"{"data":[{"object":"embeddings","embeddings":[[0.5],[0.25]]}]}"#,
+                r#"{"data":[{"sparse_embedding":{"1":0.5}}]}"#,
             ],
         ),
         (

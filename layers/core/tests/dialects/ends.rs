@@ -221,6 +221,8 @@ fn an_object_that_keeps_an_error_of_its_own_has_not_failed() {
         r#"{"type":"error","message":"m"}"#,
         r#"{"object":"error","message":"m"}"#,
         r#"{"object":"chat.completion.chunk","choices":[],"error":{"code":502}}"#,
+        r#"{"object":"chat.completion.chunk","error":{"code":502}}"#,
+        r#"{"object":"text_completion","error":{"code":502}}"#,
         r#"{"choices":[{"error":{"code":502}}]}"#,
     ] {
         assert!(unknown(body, "application/json").0.is_failure(), "{body}");

@@ -189,6 +189,7 @@ fn a_request_that_continues_state_is_known() {
         br#"{"background":true"#,
         br#"{"x":01,"previous_response_id":"r"}"#,
         br#"{"x":'y', "conversation":"c"}"#,
+        b"\xef\xbb\xbf {\"conversation\":\"c\"",
     ] {
         assert!(is_stateful(body), "{}", String::from_utf8_lossy(body));
     }
@@ -196,6 +197,7 @@ fn a_request_that_continues_state_is_known() {
         &br#"{"previous_response_id":null,"conversation":null,"background":false}"#[..],
         br#"{"input":[{"previous_response_id":"r"}],"background":"true"}"#,
         b"not json",
+        b"--b\r\n\r\n{\"conversation\":\"c\"}\r\n--b--",
         b"",
     ] {
         assert!(!is_stateful(body), "{}", String::from_utf8_lossy(body));
