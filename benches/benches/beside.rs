@@ -7,14 +7,17 @@
 use std::future::Future;
 use std::hint::black_box;
 use std::io::Write;
-use std::task::{Context, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use backstop_backoff::BackoffLayer;
 use backstop_benches::{Provider, request, tower_retry};
 use backstop_classify::{ClassifyLayer, Timeouts};
 use backstop_core::{Hold, RequestBody};
+use bytes::Bytes;
 use http::Request;
+use http_body::Body;
 use tower::{Layer, Service};
 
 fn main() -> std::io::Result<()> {
@@ -24,6 +27,35 @@ fn main() -> std::io::Result<()> {
     compare("a request just built", rounds, calls, &request)?;
     let template = request();
     compare("a cloned request, its header values shared", rounds, calls, &|| template.clone())
+}
+
+/// The least that a layer with the signature of `BackoffLayer` can do: takes the caller's body, whatever
+/// its type, and calls the service below with a `RequestBody`. It has no future, no deadline and no error
+/// of its own, all of which the contract asks for.
+struct Least<S>(S);
+
+impl<S, B> Service<Request<B>> for Least<S>
+where
+    S: Service<Request<RequestBody>>,
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> S::Future {
+        let (head, mut body) = request.into_parts();
+        let mut cx = Context::from_waker(Waker::noop());
+        let body = match Pin::new(&mut body).poll_frame(&mut cx) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().unwrap_or_default().into(),
+            _ => RequestBody::empty(),
+        };
+        self.0.call(Request::from_parts(head, body))
+    }
 }
 
 /// One turn of a stack: its time for a call.
@@ -45,6 +77,7 @@ fn compare(
         ("bare", turn(Provider::new(), calls, request)),
         ("tower-retry", turn(tower_retry(), calls, request)),
         ("backoff", turn(BackoffLayer::new().layer(Provider::new()), calls, request)),
+        ("least that a layer can do", turn(Least(Provider::new()), calls, request)),
         ("backoff, max_retries = 0", turn(no_retry.layer(Provider::new()), calls, request)),
         ("classify, hold = headers", turn(headers_only.layer(Provider::new()), calls, request)),
     ];
