@@ -11,7 +11,7 @@ use backstop_core::{
 use http::{Extensions, Request, Response};
 use tower_service::Service;
 
-use crate::config::Config;
+use crate::config::{Config, keeps_request};
 
 /// One call: what is needed to send it again, and the decision whether to.
 ///
@@ -98,7 +98,7 @@ impl Own {
     }
 
     pub(crate) fn keeps_request(&self) -> bool {
-        !self.bounds.allow_no_retry() || self.on_exhausted == OnExhausted::Error
+        keeps_request(&self.bounds, self.on_exhausted)
     }
 }
 

@@ -201,10 +201,14 @@ impl BackoffBuilder {
 
     pub(crate) fn into_layer_unchecked(self) -> BackoffLayer {
         let mut config = self.config;
-        config.keeps_request =
-            !config.bounds.allow_no_retry() || config.on_exhausted == OnExhausted::Error;
+        config.keeps_request = keeps_request(&config.bounds, config.on_exhausted);
         BackoffLayer { config: Arc::new(config) }
     }
+}
+
+/// Whether a request is needed once it was sent: for a retry, or to be named in an error.
+pub(crate) fn keeps_request(bounds: &Bounds, on_exhausted: OnExhausted) -> bool {
+    !bounds.allow_no_retry() || on_exhausted == OnExhausted::Error
 }
 
 /// What was set, and not what follows from it.

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use backstop_core::dialect::{BodyEnd, Seen};
+use backstop_core::dialect::BodyEnd;
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{AttemptCell, HeldFrames, Substitute};
 use bytes::Bytes;
@@ -58,8 +58,9 @@ impl<RB> Rest<RB> {
         let error = match self {
             Self::Live(_, watch) => {
                 let verdict = watch.finish(BodyEnd::Eof);
-                watch.tell_end(&verdict);
-                abnormal_end(verdict)
+                let error = abnormal_end(&verdict);
+                watch.tell_end(verdict);
+                error
             }
             Self::Failed(error) => error.take(),
             Self::Passed(_) | Self::Ended | Self::Replaced => None,
@@ -128,16 +129,18 @@ where
             Rest::Ended | Rest::Replaced => return Poll::Ready(None),
             Rest::Failed(error) => return Poll::Ready(error.take().map(Err)),
         };
-        if let Some(timeout) = watch.clocks.overdue_whole() {
-            let (verdict, error) = watch.timed_out(timeout);
-            watch.tell_end(&verdict);
-            *this.rest = Rest::Ended;
-            return Poll::Ready((!is_whole(&verdict)).then_some(Err(error)));
-        }
-        match Pin::new(&mut *body).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+        let polled = match watch.clocks.overdue_whole() {
+            Some(timeout) => Err(timeout),
+            None => match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(frame) => Ok(frame),
+                Poll::Pending => Err(ready!(watch.clocks.poll_due(this.timer, cx))),
+            },
+        };
+        let (verdict, error) = match polled {
+            Ok(Some(Ok(frame))) => {
                 let was_settled = watch.is_settled();
-                let is_settled = matches!(watch.see(&frame), Seen::Failed | Seen::End);
+                watch.see(&frame);
+                let settles = watch.is_settled() && !was_settled;
                 // A reader that knows the length, or stops at the end marker, asks no further: what
                 // this frame ends has to be told before it is handed on.
                 let is_end = body.is_end_stream();
@@ -147,40 +150,36 @@ where
                     return Poll::Ready(Some(Err(error)));
                 }
                 if let Rest::Live(_, watch) = this.rest
-                    && (is_end || (is_settled && !was_settled))
+                    && (is_end || settles)
                 {
                     let verdict = watch.finish(BodyEnd::Eof);
-                    watch.tell_end(&verdict);
-                    match is_end.then(|| abnormal_end(verdict)) {
-                        None => {}
-                        Some(None) => *this.rest = Rest::Ended,
-                        Some(error) => *this.rest = Rest::Failed(error),
+                    let ended = is_end.then(|| abnormal_end(&verdict));
+                    watch.tell_end(verdict);
+                    if let Some(error) = ended {
+                        *this.rest = error.map_or(Rest::Ended, |error| Rest::Failed(Some(error)));
                     }
                 }
-                Poll::Ready(Some(Ok(frame)))
+                return Poll::Ready(Some(Ok(frame)));
             }
-            Poll::Ready(None) => {
+            Ok(None) => {
                 let verdict = watch.finish(BodyEnd::Eof);
-                watch.tell_end(&verdict);
-                *this.rest = Rest::Ended;
-                Poll::Ready(abnormal_end(verdict).map(Err))
+                let error = abnormal_end(&verdict);
+                (verdict, error)
             }
-            Poll::Ready(Some(Err(error))) => {
+            Ok(Some(Err(error))) => {
                 let verdict = watch.finish(BodyEnd::Broken);
-                watch.tell_end(&verdict);
-                *this.rest = Rest::Ended;
-                Poll::Ready((!is_whole(&verdict)).then(|| Err(broken(verdict, error))))
+                let error = (!is_whole(&verdict)).then(|| broken(verdict.clone(), error));
+                (verdict, error)
             }
-            Poll::Pending => {
-                let Poll::Ready(timeout) = watch.clocks.poll_due(this.timer, cx) else {
-                    return Poll::Pending;
-                };
+            Err(timeout) => {
                 let (verdict, error) = watch.timed_out(timeout);
-                watch.tell_end(&verdict);
-                *this.rest = Rest::Ended;
-                Poll::Ready((!is_whole(&verdict)).then_some(Err(error)))
+                let error = (!is_whole(&verdict)).then_some(error);
+                (verdict, error)
             }
-        }
+        };
+        watch.tell_end(verdict);
+        *this.rest = Rest::Ended;
+        Poll::Ready(error.map(Err))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -17,11 +17,11 @@ pub(crate) struct Document {
     decoded: Vec<u8>,
     is_corrupt: bool,
     pub(crate) clocks: Clocks,
-    cell: Option<AttemptCell>,
+    cell: AttemptCell,
 }
 
 impl Document {
-    pub(crate) const fn new(decoder: Decoder, clocks: Clocks, cell: Option<AttemptCell>) -> Self {
+    pub(crate) const fn new(decoder: Decoder, clocks: Clocks, cell: AttemptCell) -> Self {
         Self { decoder, decoded: Vec::new(), is_corrupt: false, clocks, cell }
     }
 
@@ -31,9 +31,7 @@ impl Document {
         let Some(data) = frame.data_ref().filter(|data| !data.is_empty()) else { return true };
         let now = Instant::now();
         self.clocks.bytes_came(now);
-        if let Some(cell) = &self.cell {
-            cell.add_bytes(data.len(), now.into_std());
-        }
+        self.cell.add_bytes(data.len(), now.into_std());
         if self.decoder.is_identity() || !self.decoder.is_readable() || self.is_corrupt {
             return true;
         }
@@ -63,7 +61,7 @@ impl Document {
 
     /// Goes on to watch what of it is handed on unread.
     pub(crate) fn into_watch(self, mode: Mode) -> Watch {
-        Watch::document(mode, self.clocks, self.cell)
+        Watch::new(None, Decoder::Identity, mode, self.clocks, self.cell)
     }
 
     /// Whether the bytes are the text.

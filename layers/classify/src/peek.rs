@@ -21,7 +21,7 @@ use crate::config::HoldOverflow;
 use crate::decode::Decoder;
 use crate::document::Document;
 use crate::future::Attempt;
-use crate::watch::{Watch, abnormal_end, broken, late};
+use crate::watch::{Watch, abnormal_end, broken, is_whole, late};
 
 /// An answer that is held back while it is read.
 pub(crate) struct Peek<RB> {
@@ -93,15 +93,9 @@ where
         let reading = if is_stream {
             let judge = attempt.judge(&head, now);
             let mode = attempt.config.mode;
-            Reading::Stream(Box::new(Watch::stream(
-                judge,
-                decoder,
-                mode,
-                clocks,
-                Some(cell.clone()),
-            )))
+            Reading::Stream(Box::new(Watch::new(Some(judge), decoder, mode, clocks, cell.clone())))
         } else {
-            Reading::Document(Document::new(decoder, clocks, Some(cell.clone())))
+            Reading::Document(Document::new(decoder, clocks, cell.clone()))
         };
         let failed = !head.status.is_success();
         let until = match attempt.hold {
@@ -294,7 +288,8 @@ fn judge_stream<RB>(
         }
         Settled::Eof => {
             let verdict = watch.finish(BodyEnd::Eof);
-            (verdict.clone(), abnormal_end(verdict))
+            let error = abnormal_end(&verdict);
+            (verdict, error)
         }
         Settled::Broken(error) => {
             let verdict = watch.finish(BodyEnd::Broken);
@@ -310,9 +305,7 @@ fn judge_stream<RB>(
     let shown = watch.presentation();
     let rest = match error {
         // Whole, however the connection closed.
-        Some(error) if verdict.stream_end() != Some(StreamEnd::Complete) => {
-            Rest::Failed(Some(error))
-        }
+        Some(error) if !is_whole(&verdict) => Rest::Failed(Some(error)),
         _ => Rest::Ended,
     };
     Judged { verdict, shown, rest, is_over: true, text }
@@ -367,7 +360,7 @@ impl Held<'_> {
             }
             Settled::Eof => {
                 // What lost its content type on the way may be a stream after all.
-                let error = abnormal_end(verdict.clone());
+                let error = abnormal_end(&verdict);
                 (verdict, shown, error.map_or(Rest::Ended, |error| Rest::Failed(Some(error))))
             }
             Settled::Broken(error) => {

@@ -21,40 +21,19 @@ pub(crate) struct Watch {
     /// The bytes are not what their `content-encoding` says.
     is_corrupt: bool,
     pub(crate) clocks: Clocks,
-    cell: Option<AttemptCell>,
+    cell: AttemptCell,
 }
 
 impl Watch {
-    /// Watches a stream.
-    pub(crate) const fn stream(
-        judge: Judge,
+    /// Watches an answer: a stream with its `judge`, a document without one.
+    pub(crate) const fn new(
+        judge: Option<Judge>,
         decoder: Decoder,
         mode: Mode,
         clocks: Clocks,
-        cell: Option<AttemptCell>,
+        cell: AttemptCell,
     ) -> Self {
-        Self {
-            judge: Some(judge),
-            decoder,
-            mode,
-            seen: Seen::Nothing,
-            is_corrupt: false,
-            clocks,
-            cell,
-        }
-    }
-
-    /// Counts the bytes of a document.
-    pub(crate) const fn document(mode: Mode, clocks: Clocks, cell: Option<AttemptCell>) -> Self {
-        Self {
-            judge: None,
-            decoder: Decoder::Identity,
-            mode,
-            seen: Seen::Nothing,
-            is_corrupt: false,
-            clocks,
-            cell,
-        }
+        Self { judge, decoder, mode, seen: Seen::Nothing, is_corrupt: false, clocks, cell }
     }
 
     /// Whether the end or an error was seen: what comes after it changes nothing.
@@ -74,13 +53,11 @@ impl Watch {
         };
         let now = Instant::now();
         self.clocks.bytes_came(now);
-        if let Some(cell) = &self.cell {
-            cell.add_bytes(data.len(), now.into_std());
+        self.cell.add_bytes(data.len(), now.into_std());
+        if self.is_settled() {
+            return self.seen;
         }
-        let Self { judge: Some(judge), decoder, seen, .. } = self else { return self.seen };
-        if matches!(seen, Seen::Failed | Seen::End) {
-            return *seen;
-        }
+        let Self { judge: Some(judge), decoder, .. } = self else { return self.seen };
         let mut found = Seen::Nothing;
         let decoded = decoder.push(data, |text| {
             found = found.max(judge.push(text));
@@ -95,9 +72,7 @@ impl Watch {
         self.seen = self.seen.max(found);
         if found >= Seen::Content && content_started {
             self.clocks.content_came(now);
-            if let Some(cell) = &self.cell {
-                cell.set_first_content(now.into_std());
-            }
+            self.cell.set_first_content(now.into_std());
         }
         if self.seen == Seen::End {
             self.clocks.end_came(now);
@@ -115,19 +90,11 @@ impl Watch {
             BodyEnd::Eof if self.is_corrupt => BodyEnd::Broken,
             end => end,
         };
-        match (&mut self.judge, &self.cell, end) {
-            (Some(judge), ..) => judge.finish(&[], end),
+        match &mut self.judge {
+            Some(judge) => judge.finish(&[], end),
             // Released before its end was known: a good transport's end is all there is to know.
-            (None, Some(cell), BodyEnd::Eof) => {
-                cell.verdict().cloned().unwrap_or(Verdict::new(Class::Success))
-            }
-            (None, None, BodyEnd::Eof) => Verdict::new(Class::Success),
-            (None, cell, _) => {
-                let verdict = cell.as_ref().and_then(|cell| cell.verdict().cloned());
-                verdict
-                    .unwrap_or(Verdict::new(Class::Transient))
-                    .with_class(Class::Transient, Evidence::Transport)
-            }
+            None if end == BodyEnd::Eof => self.so_far(),
+            None => self.so_far().with_class(Class::Transient, Evidence::Transport),
         }
     }
 
@@ -142,10 +109,9 @@ impl Watch {
 
     /// The verdict while a stream goes on.
     pub(crate) fn so_far(&self) -> Verdict {
-        match (&self.judge, &self.cell) {
-            (Some(judge), _) => judge.verdict_so_far(),
-            (None, Some(cell)) => cell.verdict().cloned().unwrap_or(Verdict::new(Class::Success)),
-            (None, None) => Verdict::new(Class::Success),
+        match &self.judge {
+            Some(judge) => judge.verdict_so_far(),
+            None => self.cell.verdict().cloned().unwrap_or(Verdict::new(Class::Success)),
         }
     }
 
@@ -155,15 +121,13 @@ impl Watch {
     }
 
     /// Writes the last verdict into the cell.
-    pub(crate) fn tell_end(&self, verdict: &Verdict) {
-        if let Some(cell) = &self.cell {
-            cell.set_end(verdict.clone(), Instant::now().into_std());
-        }
+    pub(crate) fn tell_end(&self, verdict: Verdict) {
+        self.cell.set_end(verdict, Instant::now().into_std());
     }
 
     /// The body was dropped before its end: its reader had all it wanted, or went away.
     pub(crate) fn tell_abandoned(&mut self) {
-        if self.cell.as_ref().is_none_or(|cell| cell.last_verdict().is_some()) {
+        if self.cell.last_verdict().is_some() {
             return;
         }
         let verdict = match &self.judge {
@@ -173,7 +137,7 @@ impl Watch {
                 self.so_far().with_class(Class::Cancelled, Evidence::Local).with_stream_end(end)
             }
         };
-        self.tell_end(&verdict);
+        self.tell_end(verdict);
     }
 }
 
@@ -204,11 +168,11 @@ pub(crate) fn broken(verdict: Verdict, error: impl Into<BoxError>) -> Error {
 }
 
 /// The error with which a stream ends that broke off, although its bytes ended well.
-pub(crate) fn abnormal_end(verdict: Verdict) -> Option<Error> {
+pub(crate) fn abnormal_end(verdict: &Verdict) -> Option<Error> {
     let what = match verdict.stream_end() {
         Some(StreamEnd::Error) => "the provider reported an error in the stream",
         Some(StreamEnd::Truncated) => "the stream ended before its end marker",
         _ => return None,
     };
-    Some(Error::attempt(verdict, what))
+    Some(Error::attempt(verdict.clone(), what))
 }

@@ -7,7 +7,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 
 use crate::error::BoxError;
-use crate::{BufferLimit, Error, RequestBody, Reservation};
+use crate::{BufferLimit, Error, RequestBody, Reservation, bounded};
 
 pin_project! {
     /// Reads a caller's body whole, up to a limit: the first thing every layer does with a call.
@@ -152,19 +152,20 @@ impl Gathered {
         if self.len > limit {
             return false;
         }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         match &mut self.frames {
             Frames::Few(few) if few.len() < RequestBody::MAX_PIECES => few.push(data),
             Frames::Few(few) => {
                 let mut joined = Vec::new();
                 let len = few.iter().map(Bytes::len).sum::<usize>() + data.len();
-                grow(&mut joined, len, limit);
+                bounded::reserve(&mut joined, len, limit);
                 for piece in few.drain(..).chain([data]) {
                     joined.extend_from_slice(&piece);
                 }
                 self.frames = Frames::Joined(joined);
             }
             Frames::Joined(joined) => {
-                grow(joined, data.len(), limit);
+                bounded::reserve(joined, data.len(), limit);
                 joined.extend_from_slice(&data);
             }
         }
@@ -176,16 +177,6 @@ impl Gathered {
             Frames::Few(few) => RequestBody::from_pieces(few),
             Frames::Joined(joined) => joined.into(),
         }
-    }
-}
-
-/// Doubles, as a vector does by itself, but never past the limit.
-fn grow(joined: &mut Vec<u8>, additional: usize, limit: u64) {
-    let needed = joined.len().saturating_add(additional);
-    if needed > joined.capacity() {
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let doubled = joined.capacity().saturating_mul(2).min(limit).max(needed);
-        joined.reserve_exact(doubled - joined.len());
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod action;
 mod body;
+mod bounded;
 mod buffer;
 mod cell;
 mod class;

@@ -1,6 +1,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::bounded;
+
 /// Makes text of others fit for logs, records and errors: bounded, on one line, without anything
 /// that looks like a credential.
 ///
@@ -17,25 +19,25 @@ use std::ops::Range;
 /// Characters that nobody sees are left out, so that they neither hide a key nor break it in two.
 #[must_use]
 pub fn scrub(text: &str, max_bytes: usize) -> Cow<'_, str> {
-    let bounded = without_unseen(bound(text, max_bytes));
-    let secrets = secrets(&bounded);
-    if secrets.is_empty() && !bounded.chars().any(char::is_control) {
-        return bounded;
+    let text = without_unseen(bound(text, max_bytes));
+    let secrets = secrets(&text);
+    if secrets.is_empty() && !text.chars().any(char::is_control) {
+        return text;
     }
-    let mut clean = String::with_capacity(bounded.len());
+    let mut clean = String::with_capacity(text.len());
     let mut at = 0;
     for secret in secrets {
         // Found as part of a longer one.
         if secret.start < at {
             continue;
         }
-        push_visible(&mut clean, &bounded[at..secret.start]);
+        push_visible(&mut clean, &text[at..secret.start]);
         clean.push_str(MASK);
         at = secret.end;
     }
-    push_visible(&mut clean, &bounded[at..]);
+    push_visible(&mut clean, &text[at..]);
     // A mask may be longer than what it masks.
-    clean.truncate(floor(&clean, max_bytes));
+    clean.truncate(bounded::cut(&clean, max_bytes).len());
     Cow::Owned(clean)
 }
 
@@ -44,7 +46,7 @@ fn bound(text: &str, max_bytes: usize) -> &str {
     if text.len() <= max_bytes {
         return text;
     }
-    let (head, tail) = text.split_at(floor(text, max_bytes));
+    let (head, tail) = text.split_at(bounded::cut(text, max_bytes).len());
     if tail.starts_with(is_space) {
         return head;
     }
@@ -59,12 +61,6 @@ fn bound(text: &str, max_bytes: usize) -> &str {
     }
     let is_in_run = |c| is_key_char(c) || is_unseen(c);
     if tail.starts_with(is_in_run) { head.trim_end_matches(is_in_run) } else { head }
-}
-
-/// The end of the last whole character within `max_bytes`.
-fn floor(text: &str, max_bytes: usize) -> usize {
-    let max = max_bytes.min(text.len());
-    (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
 }
 
 /// Where the secrets of `text` stand, by their beginnings.

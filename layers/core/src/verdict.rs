@@ -3,7 +3,7 @@ use std::fmt;
 use http::{HeaderMap, StatusCode};
 
 use crate::scrub::scrub;
-use crate::{AttemptCell, Class, Hint};
+use crate::{AttemptCell, Class, Hint, bounded};
 
 /// What the classifier says of one attempt.
 ///
@@ -386,9 +386,11 @@ fn on_one_line(name: Box<str>) -> Box<str> {
     if name.len() <= MAX_WORD && !name.contains(char::is_control) {
         return name;
     }
-    let end = (0..=MAX_WORD.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
-    let name = name.get(..end.unwrap_or_default()).unwrap_or_default();
-    name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().into()
+    bounded::cut(&name, MAX_WORD)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect::<String>()
+        .into()
 }
 
 /// Codes, IDs and names of models are far shorter.

@@ -7,7 +7,7 @@ use super::presentation::Lack;
 use super::sse::SseReader;
 use super::stream::Reader;
 use super::{BodyEnd, Framing, deep};
-use crate::json::{JsonErrorKind, Value};
+use crate::json::{self, JsonErrorKind, Value};
 use crate::status;
 
 impl Judge {
@@ -25,7 +25,7 @@ impl Judge {
             self.lack = Some(Lack::Broken);
             return;
         }
-        let body = without_mark(body).trim_ascii();
+        let body = body[json::start(body)..].trim_ascii();
         let must_answer = self.route.grammar().is_some();
         if body.is_empty() {
             self.lack = must_answer.then_some(Lack::Empty);
@@ -81,10 +81,6 @@ impl Judge {
         self.read_stream(body);
         self.end_stream(BodyEnd::Eof);
     }
-}
-
-fn without_mark(body: &[u8]) -> &[u8] {
-    body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body)
 }
 
 fn looks_like_events(body: &[u8]) -> bool {

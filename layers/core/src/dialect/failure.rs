@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use http::StatusCode;
 
 use super::facts::look_up;
-use super::{Dialect, bounded, google};
+use super::{Dialect, google};
 use crate::json::{self, Value};
-use crate::{Class, Evidence, Hint, status};
+use crate::{Class, Evidence, Hint, bounded, status};
 
 /// What an error object, or an event that is an error, says.
 #[derive(Default)]
@@ -173,7 +173,6 @@ pub(super) fn find(document: Value<'_>) -> Option<Value<'_>> {
         return Some(error);
     }
     // Flat: Mistral and older vLLM say `object: "error"`, OpenAI's Responses events `type: "error"`.
-    let says_error = |value: Option<Value<'_>>| value.is_some_and(|value| value.str_is("error"));
     (says_error(object) || says_error(kind)).then_some(document)
 }
 
@@ -189,7 +188,6 @@ pub(super) fn find_alone(document: Value<'_>) -> Option<Value<'_>> {
     if choices.is_some() || is_chat {
         return find(document);
     }
-    let says_error = |value: Option<Value<'_>>| value.is_some_and(|value| value.str_is("error"));
     let is_about_another =
         (object.is_some() && !says_error(object)) || status.is_some() || done.is_some();
     let error = error.filter(is_error).filter(|_| !is_about_another);
@@ -204,6 +202,11 @@ pub(super) fn find_in_failed(document: Value<'_>) -> Option<Value<'_>> {
         let is_flat = message.is_some_and(|message| message.as_str().is_some());
         if is_flat { Some(document) } else { error.filter(|error| error.is_object()) }
     })
+}
+
+/// Whether a mark such as `type` says that this is an error.
+fn says_error(mark: Option<Value<'_>>) -> bool {
+    mark.is_some_and(|mark| mark.str_is("error"))
 }
 
 /// A non-empty text of `object`.

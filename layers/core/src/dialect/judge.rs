@@ -10,9 +10,9 @@ use super::notes::Notes;
 use super::presentation::{Lack, Presentation};
 use super::sse::SseReader;
 use super::stream::Reader;
-use super::{Endpoint, Framing, Route, bounded, resets};
+use super::{Endpoint, Framing, Route, resets};
 use crate::hint::{self, text};
-use crate::{Class, Evidence, Hint, StreamEnd, Verdict, status};
+use crate::{Class, Evidence, Hint, StreamEnd, Verdict, bounded, status};
 
 /// Reads the answer of one attempt and says what it amounts to.
 ///

@@ -2,6 +2,8 @@
 
 use memchr::memchr;
 
+use crate::bounded;
+
 /// A line, by what it means.
 pub(super) enum Line<'a> {
     Blank,
@@ -67,11 +69,8 @@ impl Default for Name {
 
 /// Appends without setting aside more than `max` in all, which a doubling vector would.
 pub(super) fn append(to: &mut Vec<u8>, bytes: &[u8], max: usize) {
-    let needed = to.len() + bytes.len();
-    if needed > to.capacity() {
-        let wanted = (to.capacity() * 2).clamp(MIN_CAPACITY, max.max(MIN_CAPACITY)).max(needed);
-        to.reserve_exact(wanted - to.len());
-    }
+    let least = if to.capacity() == 0 && !bytes.is_empty() { MIN_CAPACITY } else { 0 };
+    bounded::reserve(to, bytes.len().max(least), max);
     to.extend_from_slice(bytes);
 }
 

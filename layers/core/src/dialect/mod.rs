@@ -15,7 +15,6 @@
 
 mod anthropic;
 mod array;
-mod bounded;
 mod content;
 mod credentials;
 mod deep;

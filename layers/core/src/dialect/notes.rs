@@ -1,9 +1,8 @@
 //! What has been read of an answer so far.
 
-use super::bounded;
 use super::failure::Failure;
 use crate::json::Value;
-use crate::{Class, Usage};
+use crate::{Class, Usage, bounded};
 
 /// What one event of a stream carries.
 pub(super) enum Payload<'a> {

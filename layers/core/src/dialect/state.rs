@@ -3,7 +3,7 @@
 use super::Dialect;
 use super::deep::parse;
 use super::facts::State;
-use crate::json::Value;
+use crate::json::{self, Value};
 
 /// Whether the request with this body continues state at the server, at any provider, so that
 /// repeating it after an attempt that may have been processed is not the same request again.
@@ -35,6 +35,5 @@ pub fn is_stateful(body: &[u8]) -> bool {
 }
 
 fn begins_an_object(body: &[u8]) -> bool {
-    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-    body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body).trim_ascii_start().starts_with(b"{")
+    body[json::start(body)..].trim_ascii_start().starts_with(b"{")
 }
