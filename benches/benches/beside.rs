@@ -12,9 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use backstop_backoff::BackoffLayer;
-use backstop_benches::{Provider, request, tower_retry};
-use backstop_classify::{ClassifyLayer, Timeouts};
-use backstop_core::{Hold, RequestBody};
+use backstop_benches::{Provider, headers_only, no_retry, request, tower_retry};
+use backstop_core::RequestBody;
 use bytes::Bytes;
 use http::Request;
 use http_body::Body;
@@ -67,19 +66,13 @@ fn compare(
     calls: u32,
     request: &dyn Fn() -> Request<RequestBody>,
 ) -> std::io::Result<()> {
-    let no_retry = BackoffLayer::builder().max_retries(0).build().expect("a layer");
-    let headers_only = ClassifyLayer::builder()
-        .hold(Hold::Headers)
-        .timeouts(Timeouts::none())
-        .build()
-        .expect("a layer");
     let mut stacks: Vec<(&str, Turn<'_>)> = vec![
         ("bare", turn(Provider::new(), calls, request)),
         ("tower-retry", turn(tower_retry(), calls, request)),
         ("backoff", turn(BackoffLayer::new().layer(Provider::new()), calls, request)),
         ("least that a layer can do", turn(Least(Provider::new()), calls, request)),
-        ("backoff, max_retries = 0", turn(no_retry.layer(Provider::new()), calls, request)),
-        ("classify, hold = headers", turn(headers_only.layer(Provider::new()), calls, request)),
+        ("backoff, max_retries = 0", turn(no_retry().layer(Provider::new()), calls, request)),
+        ("classify, hold = headers", turn(headers_only().layer(Provider::new()), calls, request)),
     ];
     let mut times = vec![Vec::with_capacity(rounds); stacks.len()];
     for _ in 0..rounds {

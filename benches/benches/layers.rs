@@ -1,7 +1,7 @@
 //! What a layer adds to a call that succeeds at once, beside `tower::retry`, in one run.
 //!
-//! `cargo bench --bench layers`; where a machine is not quiet, `--bench beside` compares better. Every stack gets the same inner service and the same request: a POST
-//! of 2 KiB with six headers, answered by a ready 200 with 1 KiB of JSON. The inner service does
+//! `cargo bench --bench layers`; where a machine is not quiet, `--bench beside` compares better. Every stack
+//! gets the same inner service and the same request: a POST of 2 KiB with six headers, answered by a ready 200 with 1 KiB of JSON. The inner service does
 //! nothing, so that what differs is the layer.
 //!
 //! Two groups. In `call` every call has a request that was just built, as calls have; its building is
@@ -13,9 +13,9 @@ use std::hint::black_box;
 use std::task::{Context, Waker};
 
 use backstop_backoff::BackoffLayer;
-use backstop_benches::{Provider, request, tower_retry};
-use backstop_classify::{ClassifyLayer, Timeouts};
-use backstop_core::{Hold, RequestBody};
+use backstop_benches::{Provider, headers_only, no_retry, request, tower_retry};
+use backstop_classify::ClassifyLayer;
+use backstop_core::RequestBody;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::Request;
 use tower::{Layer, Service};
@@ -41,21 +41,15 @@ fn measure(c: &mut Criterion, group: &str, request: impl Fn() -> Request<Request
             });
         };
     }
-    let no_retry = BackoffLayer::builder().max_retries(0).build().expect("a layer");
-    let headers_only = ClassifyLayer::builder()
-        .hold(Hold::Headers)
-        .timeouts(Timeouts::none())
-        .build()
-        .expect("a layer");
     stack!("bare", Provider::new());
     stack!("tower-retry", tower_retry());
     stack!("backoff", BackoffLayer::new().layer(Provider::new()));
-    stack!("backoff, max_retries = 0", no_retry.layer(Provider::new()));
-    stack!("classify, hold = headers", headers_only.layer(Provider::new()));
+    stack!("backoff, max_retries = 0", no_retry().layer(Provider::new()));
+    stack!("classify, hold = headers", headers_only().layer(Provider::new()));
     stack!("classify", ClassifyLayer::new().layer(Provider::new()));
     stack!(
         "backoff over classify, hold = headers",
-        BackoffLayer::new().layer(headers_only.layer(Provider::new()))
+        BackoffLayer::new().layer(headers_only().layer(Provider::new()))
     );
     stack!(
         "backoff over classify",

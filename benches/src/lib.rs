@@ -5,7 +5,9 @@ use std::future::{Ready, ready};
 use std::hint::black_box;
 use std::task::{Context, Poll};
 
-use backstop_core::RequestBody;
+use backstop_backoff::BackoffLayer;
+use backstop_classify::{ClassifyLayer, Timeouts};
+use backstop_core::{Hold, RequestBody};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
@@ -92,6 +94,17 @@ pub fn tower_retry() -> tower::retry::Retry<RetryPolicy, Provider> {
     .expect("a backoff that makes sense");
     let policy = RetryPolicy { retries: 7, backoff: maker.make_backoff() };
     tower::retry::RetryLayer::new(policy).layer(Provider::new())
+}
+
+/// A BackoffLayer with nothing to do.
+pub fn no_retry() -> BackoffLayer {
+    BackoffLayer::builder().max_retries(0).build().expect("a layer")
+}
+
+/// A ClassifyLayer with nothing to do.
+pub fn headers_only() -> ClassifyLayer {
+    let builder = ClassifyLayer::builder().hold(Hold::Headers).timeouts(Timeouts::none());
+    builder.build().expect("a layer")
 }
 
 /// A request as callers build one: a POST of 2 KiB with six headers.

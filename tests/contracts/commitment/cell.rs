@@ -5,7 +5,7 @@ use std::pin::Pin;
 use backstop::classify::ClassifyBody;
 use backstop::testing::{Outcome, ScriptedBody, ScriptedService, Step};
 use backstop::vocabulary::{StreamEnd, Usage};
-use backstop::{AttemptCell, Class, ClassifyLayer, Hold};
+use backstop::{AttemptCell, Class, ClassifyLayer, Hold, Verdict};
 use http::Response;
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -26,6 +26,10 @@ async fn classified(
     let stack = ServiceBuilder::new().layer(layer).service(ScriptedService::new([answer]));
     let response = stack.oneshot(post(path)).await.unwrap();
     (AttemptCell::of(&response).unwrap().clone(), response.map(Box::pin))
+}
+
+fn last_class(cell: &AttemptCell) -> Option<Class> {
+    cell.last_verdict().map(Verdict::class)
 }
 
 /// The events, a second apart, the first one a second after the head, which comes after two.
@@ -104,18 +108,10 @@ async fn the_cell_is_filled_when_the_last_frame_of_a_known_length_is_handed_on()
             }
             // Nobody asks further who knows the length.
             let case = format!("{} {hold:?}: {cell:?}", wire.name);
-            assert_eq!(
-                cell.last_verdict().map(|last| last.class()),
-                Some(Class::Success),
-                "{case}"
-            );
+            assert_eq!(last_class(&cell), Some(Class::Success), "{case}");
             assert_eq!(cell.end(), Some(secs(0)), "{case}");
             drop(body);
-            assert_eq!(
-                cell.last_verdict().map(|last| last.class()),
-                Some(Class::Success),
-                "{case}"
-            );
+            assert_eq!(last_class(&cell), Some(Class::Success), "{case}");
         }
     }
 }
@@ -129,12 +125,7 @@ async fn the_cell_is_filled_when_is_end_stream_says_so() {
         while !body.is_end_stream() {
             body.frame().await.unwrap().unwrap();
         }
-        assert_eq!(
-            cell.last_verdict().map(|last| last.class()),
-            Some(Class::Success),
-            "{}",
-            wire.name
-        );
+        assert_eq!(last_class(&cell), Some(Class::Success), "{}", wire.name);
     }
 }
 
@@ -236,12 +227,7 @@ async fn an_answer_that_was_held_whole_is_a_success_however_little_of_it_is_read
         let (cell, response) =
             classified(wire.path, Hold::Complete, wire.good_answer("only")).await;
         drop(response);
-        assert_eq!(
-            cell.last_verdict().map(|last| last.class()),
-            Some(Class::Success),
-            "{}",
-            wire.name
-        );
+        assert_eq!(last_class(&cell), Some(Class::Success), "{}", wire.name);
     }
 }
 

@@ -5,28 +5,7 @@ use backstop_core::{Class, StreamEnd, Usage};
 use http::{HeaderMap, Method, StatusCode};
 use proptest::prelude::*;
 
-use crate::support::{Random, good, judged};
-
-const CHAT: &str = "/v1/chat/completions";
-const STREAM: &str = "text/event-stream";
-
-const PATHS: [(Dialect, &str); 4] = [
-    (Dialect::OPENAI, CHAT),
-    (Dialect::OPENAI, "/v1/responses"),
-    (Dialect::ANTHROPIC, "/v1/messages"),
-    (Dialect::GEMINI, "/models/m:streamGenerateContent?alt=sse"),
-];
-
-fn stream(
-    dialect: Dialect,
-    path: &str,
-    events: &[&str],
-    end: BodyEnd,
-) -> (Class, Option<StreamEnd>) {
-    let judge = good(Mode::Provider, dialect, path, STREAM);
-    let (verdict, _) = judged(judge, b"", events.iter().map(|event| event.as_bytes()), end);
-    (verdict.class(), verdict.stream_end())
-}
+use crate::support::{CHAT, PATHS, Random, STREAM, good, judged, stream};
 
 /// Pieces that the streams of all dialects are made of, and some that none is.
 fn piece() -> impl Strategy<Value = Vec<u8>> {

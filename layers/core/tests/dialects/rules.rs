@@ -4,17 +4,7 @@ use backstop_core::dialect::{BodyEnd, Dialect, Endpoint, Judge, Mode, Route, See
 use backstop_core::{Class, StreamEnd, Usage};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
-use crate::support::{good, judged};
-
-const CHAT: &str = "/v1/chat/completions";
-const STREAM: &str = "text/event-stream";
-
-const PATHS: [(Dialect, &str); 4] = [
-    (Dialect::OPENAI, CHAT),
-    (Dialect::OPENAI, "/v1/responses"),
-    (Dialect::ANTHROPIC, "/v1/messages"),
-    (Dialect::GEMINI, "/models/m:streamGenerateContent?alt=sse"),
-];
+use crate::support::{CHAT, PATHS, STREAM, good, judged, stream};
 
 fn unknown(status: u16, content_type: &'static str) -> Judge {
     let mut headers = HeaderMap::new();
@@ -22,17 +12,6 @@ fn unknown(status: u16, content_type: &'static str) -> Judge {
     headers.insert("x-request-id", HeaderValue::from_static("r1"));
     let status = StatusCode::from_u16(status).unwrap();
     Judge::new(Mode::Provider, Route::UNKNOWN, status, &headers, std::time::SystemTime::UNIX_EPOCH)
-}
-
-fn stream(
-    dialect: Dialect,
-    path: &str,
-    events: &[&str],
-    end: BodyEnd,
-) -> (Class, Option<StreamEnd>) {
-    let judge = good(Mode::Provider, dialect, path, STREAM);
-    let (verdict, _) = judged(judge, b"", events.iter().map(|event| event.as_bytes()), end);
-    (verdict.class(), verdict.stream_end())
 }
 
 #[test]

@@ -1,9 +1,20 @@
 use std::time::SystemTime;
 
-use backstop_core::Verdict;
 use backstop_core::dialect::{BodyEnd, Dialect, Judge, Mode, Presentation, Route, Seen};
+use backstop_core::{Class, StreamEnd, Verdict};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
+
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+pub(crate) const STREAM: &str = "text/event-stream";
+
+/// An endpoint of each grammar of server-sent events.
+pub(crate) const PATHS: [(Dialect, &str); 4] = [
+    (Dialect::OPENAI, CHAT),
+    (Dialect::OPENAI, "/v1/responses"),
+    (Dialect::ANTHROPIC, "/v1/messages"),
+    (Dialect::GEMINI, "/models/m:streamGenerateContent?alt=sse"),
+];
 
 /// One line of the cases.
 pub(crate) struct Case {
@@ -112,6 +123,18 @@ pub(crate) fn good(mode: Mode, dialect: Dialect, path: &str, content_type: &str)
         &headers,
         SystemTime::UNIX_EPOCH,
     )
+}
+
+/// What a stream of `dialect` at `path` amounts to that sends `events` and comes to this `end`.
+pub(crate) fn stream(
+    dialect: Dialect,
+    path: &str,
+    events: &[&str],
+    end: BodyEnd,
+) -> (Class, Option<StreamEnd>) {
+    let judge = good(Mode::Provider, dialect, path, STREAM);
+    let (verdict, _) = judged(judge, b"", events.iter().map(|event| event.as_bytes()), end);
+    (verdict.class(), verdict.stream_end())
 }
 
 /// A small generator (splitmix64), so that a failure can be repeated.
