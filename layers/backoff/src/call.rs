@@ -19,7 +19,7 @@ use crate::config::{Config, keeps_request};
 /// when one comes.
 pub(crate) struct Call<S> {
     config: Arc<Config>,
-    /// `None` once the call is over: what it held of the service below is given back at once.
+    /// `None` where no other attempt can come.
     service: Option<S>,
     /// The request as it is sent; its body is empty until the caller's was read. Gone with the only
     /// attempt where no other can come.
@@ -164,13 +164,6 @@ impl<S> Call<S> {
         self.failed.as_mut()?.unready.take()
     }
 
-    /// Lets go of the service, and with it of anything reserved.
-    pub(crate) fn end(&mut self) {
-        self.service = None;
-        self.request = None;
-        self.place = None;
-    }
-
     fn context(&self) -> Option<&CallContext> {
         self.request.as_ref()?.extensions().get()
     }
@@ -211,7 +204,7 @@ where
     #[cold]
     pub(crate) fn settle<RB>(
         &mut self,
-        result: Result<Response<RB>, Error>,
+        mut result: Result<Response<RB>, Error>,
         was_sent: bool,
     ) -> Step<RB> {
         let now = tokio::time::Instant::now().into_std();
@@ -232,7 +225,8 @@ where
             return Step::Again { answer: None, wait: Duration::ZERO };
         }
         if !verdict.class().is_failure() || self.config.actions.decide(&verdict) != Action::Retry {
-            return Step::Done(hand_back(result));
+            present_failure(&mut result);
+            return Step::Done(result);
         }
         let may_be_done = was_sent && may_be_processed(&verdict);
         if may_be_done && !self.retries_stateful() && self.is_stateful() {
@@ -309,7 +303,7 @@ where
         &self,
         guard: Guard,
         verdict: Verdict,
-        result: Result<Response<RB>, Error>,
+        mut result: Result<Response<RB>, Error>,
     ) -> Result<Response<RB>, Error> {
         let nothing = Retries::new();
         let retries = self.failed.as_ref().map_or(&nothing, |failed| &failed.retries);
@@ -320,7 +314,8 @@ where
         );
         let as_error = self.on_exhausted() == OnExhausted::Error;
         let (Some(request), true) = (&self.request, as_error || result.is_err()) else {
-            return hand_back(result);
+            present_failure(&mut result);
+            return result;
         };
         let exhausted = Exhausted::new(request.uri(), guard, verdict)
             .with_label(
@@ -354,13 +349,10 @@ pub(crate) fn begin_first(request: &Request<RequestBody>) {
 
 /// What failed under a status that says success must not pass for one.
 #[inline]
-pub(crate) fn hand_back<RB>(
-    mut result: Result<Response<RB>, Error>,
-) -> Result<Response<RB>, Error> {
-    if let Ok(response) = &mut result {
+pub(crate) fn present_failure<RB>(result: &mut Result<Response<RB>, Error>) {
+    if let Ok(response) = result {
         AttemptCell::present_failure(response);
     }
-    result
 }
 
 /// A status that turns a request away at the door says that nothing was done with it.

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
-use crate::call::{Call, Own, Step, begin_first, hand_back, is_good};
+use crate::call::{Call, Own, Step, begin_first, is_good, present_failure};
 use crate::config::Config;
 use crate::drain::Drain;
 
@@ -25,11 +25,23 @@ pin_project! {
         S: Service<Request<RequestBody>>,
     {
         #[pin]
-        state: State<B, S::Future, RB>,
-        #[pin]
-        timer: Option<Sleep>,
-        // `None` in the state `Once`, which has nothing to decide.
-        call: Option<Call<S>>,
+        kind: Kind<S, B, RB>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjection]
+    enum Kind<S, B, RB>
+    where
+        S: Service<Request<RequestBody>>,
+    {
+        /// The only attempt is in flight: there is nothing to decide, and whatever comes of it is
+        /// handed back.
+        Once { #[pin] attempt: S::Future },
+        /// What comes of an attempt decides whether another one follows.
+        Deciding { #[pin] state: State<B, S::Future, RB>, #[pin] timer: Option<Sleep>, call: Call<S> },
+        /// The call is over.
+        Done,
     }
 }
 
@@ -40,16 +52,12 @@ pin_project! {
         Collecting { collect: Collect<B> },
         /// The call met an error before its first attempt.
         Met { error: Option<Error> },
-        /// The only attempt is in flight: whatever comes of it is handed back.
-        Once { #[pin] attempt: F },
         /// An attempt is in flight.
         Calling { #[pin] attempt: F },
         /// Lets the failed answer go, and waits.
         Waiting { #[pin] drain: Drain<RB>, drain_until: Instant, until: Instant },
         /// The inner service is not ready for the next attempt yet.
         Readying,
-        /// The call is over.
-        Done,
     }
 }
 
@@ -60,6 +68,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
+    /// A call of the service `ready`, which was polled ready.
     // Written for the call that succeeds at once: a request has 256 bytes, and what is not inlined or
     // built in place copies them once more.
     #[inline(always)]
@@ -72,67 +81,72 @@ where
         let own = Own::of(config, request.extensions_mut());
         let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
         let (head, body) = request.into_parts();
-        let mut collect =
-            Collect::new(body, config.body_limit).within(config.buffer_limit.as_ref());
+        let mut collect = Collect::new(body, config.body_limit);
+        if keeps_request {
+            collect = collect.within(config.buffer_limit.as_ref());
+        }
         // Most bodies are there already: then the service that is ready is called right here. Whoever
         // polls later brings a waker that wakes.
         let body = Pin::new(&mut collect).poll_collect(&mut Context::from_waker(Waker::noop()));
-        let unready = match &own {
-            Some(own) if own.is_late() => Some(past_deadline()),
-            _ => unready,
+        let is_late = own.as_ref().is_some_and(|own| own.is_late());
+        let body = match body {
+            Poll::Ready(Ok(body)) if unready.is_none() && !is_late => body,
+            body => {
+                let unready = if is_late { Some(past_deadline()) } else { unready };
+                let request = Request::from_parts(head, RequestBody::empty());
+                return Self::unsent(ready, config, own, request, collect, body, unready);
+            }
         };
-        match (body, unready) {
-            (Poll::Ready(Ok(body)), None) => {
-                let request = Request::from_parts(head, body);
-                if own.is_some() {
-                    begin_first(&request);
-                } else if !keeps_request {
-                    let attempt = ready.call(request);
-                    return Self { state: State::Once { attempt }, timer: None, call: None };
-                }
-                let kept = if keeps_request { Some(request.clone()) } else { None };
-                // The service that was polled ready is the one that is called. The clone, which has
-                // reserved nothing, goes along and is polled ready itself before it is called. The
-                // other way round, a concurrency limit or a buffer below would be called without
-                // its reservation.
-                let attempt = ready.call(request);
-                let service = if keeps_request { Some(ready.clone()) } else { None };
-                let place = Pin::new(&mut collect).take_place().filter(|_| keeps_request);
-                Self {
-                    state: State::Calling { attempt },
-                    timer: None,
-                    call: Some(Call::new(
-                        service,
-                        Arc::clone(config),
-                        own,
-                        kept,
-                        keeps_request,
-                        place,
-                    )),
-                }
-            }
-            (body, unready) => {
-                // Nothing is sent yet: what was reserved for it is dropped, so that others can use the
-                // place while a slow caller sends its body.
-                *ready = ready.clone();
-                let service = Some(ready.clone());
-                let request = Some(Request::from_parts(head, RequestBody::empty()));
-                let config = Arc::clone(config);
-                let mut call = Call::new(service, config, own, request, keeps_request, None);
-                let state = match body {
-                    Poll::Pending => {
-                        call.remember(unready);
-                        State::Collecting { collect }
-                    }
-                    Poll::Ready(Err(error)) => State::Met { error: Some(error) },
-                    Poll::Ready(Ok(body)) => {
-                        call.take_body(body, Pin::new(&mut collect).take_place());
-                        State::Met { error: unready }
-                    }
-                };
-                Self { state, timer: None, call: Some(call) }
-            }
+        if own.is_none() && !keeps_request {
+            let attempt = ready.call(Request::from_parts(head, body));
+            return Self { kind: Kind::Once { attempt } };
         }
+        let place = Pin::new(&mut collect).take_place();
+        let request = Request::from_parts(head, body);
+        if own.is_some() {
+            begin_first(&request);
+        }
+        let kept = if keeps_request { Some(request.clone()) } else { None };
+        // The service that was polled ready is the one that is called. The clone, which has reserved
+        // nothing, goes along and is polled ready itself before it is called. The other way round, a
+        // concurrency limit or a buffer below would be called without its reservation.
+        let attempt = ready.call(request);
+        let service = if keeps_request { Some(ready.clone()) } else { None };
+        let config = Arc::clone(config);
+        let call = Call::new(service, config, own, kept, keeps_request, place);
+        Self { kind: Kind::Deciding { state: State::Calling { attempt }, timer: None, call } }
+    }
+
+    /// A call whose first attempt cannot be sent yet, or met an error before it.
+    #[cold]
+    fn unsent(
+        ready: &mut S,
+        config: &Arc<Config>,
+        own: Option<Box<Own>>,
+        request: Request<RequestBody>,
+        mut collect: Collect<B>,
+        body: Poll<Result<RequestBody, Error>>,
+        unready: Option<Error>,
+    ) -> Self {
+        let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
+        // What was reserved is dropped, so that others can use the place while a slow caller sends its
+        // body.
+        *ready = ready.clone();
+        let service = Some(ready.clone());
+        let mut call =
+            Call::new(service, Arc::clone(config), own, Some(request), keeps_request, None);
+        let state = match body {
+            Poll::Pending => {
+                call.remember(unready);
+                State::Collecting { collect }
+            }
+            Poll::Ready(Err(error)) => State::Met { error: Some(error) },
+            Poll::Ready(Ok(body)) => {
+                call.take_body(body, Pin::new(&mut collect).take_place());
+                State::Met { error: unready }
+            }
+        };
+        Self { kind: Kind::Deciding { state, timer: None, call } }
     }
 }
 
@@ -147,96 +161,114 @@ where
     type Output = Result<Response<RB>, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        if let StateProjection::Once { attempt } = this.state.as_mut().project() {
-            let result = ready!(attempt.poll(cx)).map_err(Error::from_inner);
-            this.state.set(State::Done);
-            return Poll::Ready(hand_back(result));
+        let mut kind = self.project().kind;
+        match kind.as_mut().project() {
+            KindProjection::Once { attempt } => {
+                let mut result = ready!(attempt.poll(cx)).map_err(Error::from_inner);
+                kind.set(Kind::Done);
+                present_failure(&mut result);
+                Poll::Ready(result)
+            }
+            KindProjection::Deciding { state, timer, call } => {
+                let result = ready!(poll_deciding(state, timer, call, cx));
+                kind.set(Kind::Done);
+                Poll::Ready(result)
+            }
+            KindProjection::Done => Poll::Pending,
         }
-        let Some(call) = this.call else { return Poll::Pending };
-        loop {
-            let mut was_sent = false;
-            let result = match this.state.as_mut().project() {
-                StateProjection::Collecting { collect } => {
-                    match Pin::new(&mut *collect).poll_collect(cx) {
-                        Poll::Ready(Ok(body)) => {
-                            let error = call.take_body(body, Pin::new(collect).take_place());
-                            this.state.set(match error {
-                                Some(_) => State::Met { error },
-                                None => State::Readying,
-                            });
-                            continue;
-                        }
-                        Poll::Ready(Err(error)) => Err(error),
-                        Poll::Pending => {
-                            ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
-                            Err(past_deadline())
-                        }
-                    }
-                }
-                StateProjection::Met { error } => match error.take() {
-                    Some(error) => Err(error),
-                    None => return Poll::Pending,
-                },
-                StateProjection::Readying => match call.poll_ready(cx) {
-                    Poll::Ready(Ok(attempt)) => {
-                        this.state.set(State::Calling { attempt });
+    }
+}
+
+// Apart, so that a call with nothing to decide is spared the frame of this.
+#[inline(never)]
+fn poll_deciding<S, B, RB>(
+    mut state: Pin<&mut State<B, S::Future, RB>>,
+    mut timer: Pin<&mut Option<Sleep>>,
+    call: &mut Call<S>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Response<RB>, Error>>
+where
+    S: Service<Request<RequestBody>, Response = Response<RB>>,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+    RB: Body,
+{
+    loop {
+        let mut was_sent = false;
+        let result = match state.as_mut().project() {
+            StateProjection::Collecting { collect } => {
+                match Pin::new(&mut *collect).poll_collect(cx) {
+                    Poll::Ready(Ok(body)) => {
+                        let error = call.take_body(body, Pin::new(collect).take_place());
+                        state.set(match error {
+                            Some(_) => State::Met { error },
+                            None => State::Readying,
+                        });
                         continue;
                     }
                     Poll::Ready(Err(error)) => Err(error),
                     Poll::Pending => {
-                        ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
+                        ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
                         Err(past_deadline())
                     }
-                },
-                // The answer is asked before the timer: where both are ready, it wins.
-                StateProjection::Calling { attempt } => match attempt.poll(cx) {
-                    Poll::Ready(Ok(response)) => {
-                        was_sent = true;
-                        if is_good(&response) {
-                            this.state.set(State::Done);
-                            call.end();
-                            return Poll::Ready(Ok(response));
-                        }
-                        Ok(response)
-                    }
-                    Poll::Ready(Err(error)) => {
-                        was_sent = true;
-                        Err(Error::from_inner(error))
-                    }
-                    Poll::Pending => {
-                        ready!(poll_deadline(this.timer.as_mut(), call.deadline(), cx));
-                        was_sent = true;
-                        Err(past_deadline())
-                    }
-                },
-                StateProjection::Waiting { mut drain, drain_until, until } => {
-                    if drain.as_mut().poll_drain(cx).is_pending() {
-                        ready!(poll_until(this.timer.as_mut(), *drain_until, cx));
-                        drain.drop_body();
-                    }
-                    ready!(poll_until(this.timer.as_mut(), *until, cx));
-                    this.state.set(State::Readying);
+                }
+            }
+            StateProjection::Met { error } => match error.take() {
+                Some(error) => Err(error),
+                None => return Poll::Pending,
+            },
+            StateProjection::Readying => match call.poll_ready(cx) {
+                Poll::Ready(Ok(attempt)) => {
+                    state.set(State::Calling { attempt });
                     continue;
                 }
-                StateProjection::Once { .. } | StateProjection::Done => return Poll::Pending,
-            };
-            match call.settle(result, was_sent) {
-                Step::Done(result) => {
-                    this.state.set(State::Done);
-                    call.end();
-                    return Poll::Ready(result);
+                Poll::Ready(Err(error)) => Err(error),
+                Poll::Pending => {
+                    ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
+                    Err(past_deadline())
                 }
-                Step::Again { answer: _, wait: Duration::ZERO } => this.state.set(State::Readying),
-                Step::Again { answer, wait } => {
-                    let now = Instant::now();
-                    let until = far(now, wait);
-                    this.state.set(State::Waiting {
-                        drain: Drain::new(answer),
-                        drain_until: until.min(far(now, DRAIN_TIME)),
-                        until,
-                    });
+            },
+            // The answer is asked before the timer: where both are ready, it wins.
+            StateProjection::Calling { attempt } => match attempt.poll(cx) {
+                Poll::Ready(Ok(response)) => {
+                    was_sent = true;
+                    if is_good(&response) {
+                        return Poll::Ready(Ok(response));
+                    }
+                    Ok(response)
                 }
+                Poll::Ready(Err(error)) => {
+                    was_sent = true;
+                    Err(Error::from_inner(error))
+                }
+                Poll::Pending => {
+                    ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
+                    was_sent = true;
+                    Err(past_deadline())
+                }
+            },
+            StateProjection::Waiting { mut drain, drain_until, until } => {
+                if drain.as_mut().poll_drain(cx).is_pending() {
+                    ready!(poll_until(timer.as_mut(), *drain_until, cx));
+                    drain.drop_body();
+                }
+                ready!(poll_until(timer.as_mut(), *until, cx));
+                state.set(State::Readying);
+                continue;
+            }
+        };
+        match call.settle(result, was_sent) {
+            Step::Done(result) => return Poll::Ready(result),
+            Step::Again { answer: _, wait: Duration::ZERO } => state.set(State::Readying),
+            Step::Again { answer, wait } => {
+                let now = Instant::now();
+                let until = far(now, wait);
+                state.set(State::Waiting {
+                    drain: Drain::new(answer),
+                    drain_until: until.min(far(now, DRAIN_TIME)),
+                    until,
+                });
             }
         }
     }
@@ -247,20 +279,27 @@ where
     S: Service<Request<RequestBody>>,
 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { state, timer: _, call } = self;
-        let state = match state {
-            State::Collecting { .. } => "Collecting",
-            State::Met { .. } => "Met",
-            State::Once { .. } => "Once",
-            State::Calling { .. } => "Calling",
-            State::Waiting { .. } => "Waiting",
-            State::Readying => "Readying",
-            State::Done => "Done",
+        let (state, retries) = match &self.kind {
+            Kind::Once { .. } => ("Once", 0),
+            Kind::Deciding { state, timer: _, call } => (state.name(), call.retries()),
+            Kind::Done => ("Done", 0),
         };
         f.debug_struct("ResponseFuture")
             .field("state", &state)
-            .field("retries", &call.as_ref().map_or(0, Call::retries))
+            .field("retries", &retries)
             .finish_non_exhaustive()
+    }
+}
+
+impl<B, F, RB> State<B, F, RB> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Collecting { .. } => "Collecting",
+            Self::Met { .. } => "Met",
+            Self::Calling { .. } => "Calling",
+            Self::Waiting { .. } => "Waiting",
+            Self::Readying => "Readying",
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// How long each phase of an attempt may take. No total timeout cuts a healthy stream by default.
 ///
 /// The connect timeout belongs to the client below.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Timeouts {
     head: Option<Duration>,

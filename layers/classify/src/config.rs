@@ -32,7 +32,6 @@ pub struct ClassifyBuilder {
     config: Config,
 }
 
-#[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) mode: Mode,
     pub(crate) dialect: Option<Dialect>,
@@ -43,6 +42,14 @@ pub(crate) struct Config {
     pub(crate) timeouts: Timeouts,
     pub(crate) classifier: Option<Arc<dyn Classify>>,
     pub(crate) clock: WallClock,
+}
+
+impl Clone for Config {
+    #[inline]
+    fn clone(&self) -> Self {
+        let (buffer_limit, classifier) = (self.buffer_limit.clone(), self.classifier.clone());
+        Self { buffer_limit, classifier, ..*self }
+    }
 }
 
 impl Config {
@@ -162,7 +169,7 @@ impl ClassifyBuilder {
     }
 
     pub(crate) fn into_layer_unchecked(self) -> ClassifyLayer {
-        ClassifyLayer { config: Arc::new(self.config) }
+        ClassifyLayer { config: self.config }
     }
 }
 

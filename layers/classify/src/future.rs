@@ -1,7 +1,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use backstop_core::dialect::{Dialect, Framing, Judge, Mode, Presentation, Route};
@@ -9,7 +8,7 @@ use backstop_core::error::{BoxError, Error};
 use backstop_core::{CallContext, CallOptions, Class, Hold, TimedOut, Verdict};
 use bytes::Bytes;
 use http::response::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Extensions, Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
@@ -39,7 +38,7 @@ pin_project! {
         /// The head is not there yet.
         Calling { #[pin] call: F },
         /// The answer is held back and read.
-        Peeking { peek: Option<Peek<RB>> },
+        Peeking { peek: Option<Box<Peek<RB>>> },
         /// The answer, or the error, was handed on.
         Done,
     }
@@ -47,7 +46,7 @@ pin_project! {
 
 /// What one attempt is judged by.
 pub(crate) struct Attempt {
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Config,
     pub(crate) route: Route,
     pub(crate) hold: Hold,
     deadline: Option<Instant>,
@@ -55,16 +54,11 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn of<B>(request: &Request<B>, config: Arc<Config>) -> Self {
-        let context = CallContext::of(request);
-        let options = CallOptions::of(request.extensions());
-        let deadline = match context {
-            Some(context) => context.deadline().map(Instant::from_std),
-            None => options
-                .and_then(CallOptions::time)
-                .and_then(|time| Instant::now().checked_add(time)),
+    pub(crate) fn of<B>(request: &Request<B>, config: Config) -> Self {
+        let (hold, deadline) = match request.extensions() {
+            nothing if nothing.is_empty() => (config.hold, None),
+            set => wanted(set, &config),
         };
-        let hold = options.and_then(CallOptions::held).unwrap_or(config.hold);
         let route = match config.dialect {
             Some(dialect) => Route::new(dialect, request.method(), request.uri()),
             None => Route::of_request(request.method(), request.uri(), request.headers()),
@@ -76,8 +70,7 @@ impl Attempt {
     /// its first poll never reads the time.
     fn clocks(&mut self) -> &mut Clocks {
         let Self { config, deadline, clocks, .. } = self;
-        clocks
-            .get_or_insert_with(|| Clocks::new(config.timeouts.clone(), *deadline, Instant::now()))
+        clocks.get_or_insert_with(|| Clocks::new(config.timeouts, *deadline, Instant::now()))
     }
 
     /// The built-in judge of an answer with this head.
@@ -112,7 +105,7 @@ impl Attempt {
 
     pub(crate) fn take_clocks(&mut self, now: Instant) -> Clocks {
         let Self { config, deadline, clocks, .. } = self;
-        clocks.take().unwrap_or_else(|| Clocks::new(config.timeouts.clone(), *deadline, now))
+        clocks.take().unwrap_or_else(|| Clocks::new(config.timeouts, *deadline, now))
     }
 
     /// What the user's own classifier makes of an attempt without an answer.
@@ -135,6 +128,18 @@ impl Attempt {
         let verdict = late(Verdict::new(Class::Timeout), self.config.mode, timeout);
         self.judge_error(Error::attempt(verdict, timeout))
     }
+}
+
+/// What a layer above, or the caller, wants otherwise than this layer is set.
+fn wanted(extensions: &Extensions, config: &Config) -> (Hold, Option<Instant>) {
+    let options = CallOptions::of(extensions);
+    let deadline = match extensions.get::<CallContext>() {
+        Some(context) => context.deadline().map(Instant::from_std),
+        None => {
+            options.and_then(CallOptions::time).and_then(|time| Instant::now().checked_add(time))
+        }
+    };
+    (options.and_then(CallOptions::held).unwrap_or(config.hold), deadline)
 }
 
 impl<F, RB> ResponseFuture<F, RB> {
@@ -166,7 +171,7 @@ where
                             let body = ClassifyBody::passed(body);
                             return Poll::Ready(Ok(Response::from_parts(head, body)));
                         }
-                        let peek = Some(Peek::new(head, body, attempt));
+                        let peek = Some(Box::new(Peek::new(head, body, attempt)));
                         this.state.set(State::Peeking { peek });
                     }
                     Poll::Ready(Err(error)) => {

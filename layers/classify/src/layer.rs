@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use tower_layer::Layer;
 
 use crate::config::{ClassifyBuilder, Config};
@@ -9,7 +7,7 @@ use crate::service::ClassifyService;
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put under it"]
 pub struct ClassifyLayer {
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Config,
 }
 
 impl ClassifyLayer {
@@ -35,6 +33,6 @@ impl<S> Layer<S> for ClassifyLayer {
     type Service = ClassifyService<S>;
 
     fn layer(&self, inner: S) -> ClassifyService<S> {
-        ClassifyService::new(inner, Arc::clone(&self.config))
+        ClassifyService::new(inner, self.config.clone())
     }
 }

@@ -7,6 +7,7 @@ mod config;
 mod decode;
 mod document;
 mod future;
+mod judged;
 mod layer;
 mod peek;
 mod service;

@@ -14,13 +14,14 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
-use crate::body::{ClassifyBody, Rest};
+use crate::body::ClassifyBody;
 use crate::classifier::Answer;
 use crate::clocks::Clocks;
 use crate::config::HoldOverflow;
 use crate::decode::Decoder;
 use crate::document::Document;
 use crate::future::Attempt;
+use crate::judged::Rest;
 use crate::watch::{Watch, abnormal_end, broken, is_whole, late};
 
 /// An answer that is held back while it is read.
@@ -201,7 +202,7 @@ where
                 document.judge(body, settled, overflowed, attempt)
             }
         };
-        let Judged { verdict: built_in, shown, mut rest, is_over, text } = judged;
+        let Judgement { verdict: built_in, shown, mut rest, is_over, text } = judged;
         let own = attempt.config.classifier.as_ref().and_then(|own| {
             let answer = Answer::of_response(head.status, &head.headers, &text, &built_in);
             own.classify(&answer)
@@ -245,12 +246,12 @@ where
             Rest::Live(body, _) => body.size_hint().exact()?.checked_add(held.len()),
             _ => None,
         });
-        Response::from_parts(head, ClassifyBody::new(held, rest, Some(cell), announced))
+        Response::from_parts(head, ClassifyBody::new(held, rest, cell, announced))
     }
 }
 
 /// What the holding led to.
-struct Judged<RB> {
+struct Judgement<RB> {
     verdict: Verdict,
     shown: Presentation,
     rest: Rest<RB>,
@@ -266,7 +267,7 @@ fn judge_stream<RB>(
     settled: Settled,
     overflowed: bool,
     attempt: &Attempt,
-) -> Judged<RB> {
+) -> Judgement<RB> {
     let is_shown = attempt.config.classifier.is_some() && watch.is_plain();
     let text = if is_shown { held.document() } else { Bytes::new() };
     let (verdict, error) = match settled {
@@ -278,13 +279,13 @@ fn judge_stream<RB>(
             let verdict = watch.so_far();
             let shown = Presentation::AsSent;
             let rest = Rest::Live(body, watch);
-            return Judged { verdict, shown, rest, is_over: false, text };
+            return Judgement { verdict, shown, rest, is_over: false, text };
         }
         Settled::Seen => {
             let verdict = watch.finish(BodyEnd::Eof);
             let shown = watch.presentation();
             let rest = Rest::Live(body, watch);
-            return Judged { verdict, shown, rest, is_over: true, text };
+            return Judgement { verdict, shown, rest, is_over: true, text };
         }
         Settled::Eof => {
             let verdict = watch.finish(BodyEnd::Eof);
@@ -299,7 +300,7 @@ fn judge_stream<RB>(
             let (verdict, error) = watch.timed_out(timeout);
             let shown = attempt.show_timeout(timeout);
             let rest = Rest::Failed(Some(error));
-            return Judged { verdict, shown, rest, is_over: true, text };
+            return Judgement { verdict, shown, rest, is_over: true, text };
         }
     };
     let shown = watch.presentation();
@@ -308,7 +309,7 @@ fn judge_stream<RB>(
         Some(error) if !is_whole(&verdict) => Rest::Failed(Some(error)),
         _ => Rest::Ended,
     };
-    Judged { verdict, shown, rest, is_over: true, text }
+    Judgement { verdict, shown, rest, is_over: true, text }
 }
 
 /// A document with the bytes that were held of it.
@@ -325,7 +326,7 @@ impl Held<'_> {
         settled: Settled,
         overflowed: bool,
         attempt: &Attempt,
-    ) -> Judged<RB> {
+    ) -> Judgement<RB> {
         let Self { mut document, held, head } = self;
         if matches!(settled, Settled::Eof) {
             document.end(held.len());
@@ -356,7 +357,7 @@ impl Held<'_> {
             Settled::Head | Settled::Content | Settled::Seen | Settled::Overflow => {
                 let watch = Box::new(document.into_watch(attempt.config.mode));
                 let rest = Rest::Live(body, watch);
-                return Judged { verdict, shown, rest, is_over: false, text };
+                return Judgement { verdict, shown, rest, is_over: false, text };
             }
             Settled::Eof => {
                 // What lost its content type on the way may be a stream after all.
@@ -378,18 +379,18 @@ impl Held<'_> {
                 (verdict, attempt.show_timeout(timeout), Rest::Failed(Some(error)))
             }
         };
-        Judged { verdict, shown, rest, is_over: true, text }
+        Judgement { verdict, shown, rest, is_over: true, text }
     }
 }
 
-fn overflow<RB>(verdict: Verdict, text: Bytes, attempt: &Attempt) -> Judged<RB> {
+fn overflow<RB>(verdict: Verdict, text: Bytes, attempt: &Attempt) -> Judgement<RB> {
     let message = "the answer is longer than hold_limit; raise it, or set hold_overflow";
     let verdict = verdict.with_class(Class::TooLarge, Evidence::Local).with_message(message);
     let status = StatusCode::BAD_GATEWAY;
     let body = attempt.error_body(status, "hold_limit", message);
     let error = Error::attempt(verdict.clone(), message);
     let shown = Presentation::Error { status, body };
-    Judged { verdict, shown, rest: Rest::Failed(Some(error)), is_over: true, text }
+    Judgement { verdict, shown, rest: Rest::Failed(Some(error)), is_over: true, text }
 }
 
 /// So many frames are taken in one poll; after them others get their turn.

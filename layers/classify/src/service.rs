@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use backstop_core::error::{BoxError, Error};
@@ -15,11 +14,11 @@ use crate::future::{Attempt, ResponseFuture};
 #[derive(Clone, Debug)]
 pub struct ClassifyService<S> {
     inner: S,
-    config: Arc<Config>,
+    config: Config,
 }
 
 impl<S> ClassifyService<S> {
-    pub(crate) const fn new(inner: S, config: Arc<Config>) -> Self {
+    pub(crate) const fn new(inner: S, config: Config) -> Self {
         Self { inner, config }
     }
 
@@ -55,7 +54,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S::Future, RB> {
-        let attempt = Attempt::of(&request, Arc::clone(&self.config));
+        let attempt = Attempt::of(&request, self.config.clone());
         ResponseFuture::new(self.inner.call(request), attempt)
     }
 }

@@ -165,7 +165,14 @@ impl AttemptCell {
     /// whose own finish reason tells of the failure.
     ///
     /// Called by the layer that gives up; it must not be called after the body was polled.
+    #[inline]
     pub fn present_failure<B>(response: &mut Response<B>) {
+        if !response.extensions().is_empty() {
+            Self::present_in(response);
+        }
+    }
+
+    fn present_in<B>(response: &mut Response<B>) {
         let offers = |cell: &&Self| cell.inner.substitute.get().is_some();
         let Some(cell) = Self::of(response).filter(offers).cloned() else { return };
         let Some(substitute) = cell.inner.substitute.get() else { return };

@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::Body;
+use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
 
 use crate::error::BoxError;
@@ -19,7 +19,6 @@ pin_project! {
         #[pin]
         body: B,
         limit: u64,
-        place: Option<Reservation>,
         // Boxed, since most bodies have one frame and never need it.
         gathered: Option<Box<Gathered>>,
     }
@@ -29,21 +28,23 @@ impl<B> Collect<B> {
     /// Reads `body`, which may have up to `limit` bytes.
     #[inline]
     pub const fn new(body: B, limit: u64) -> Self {
-        Self { body, limit, place: None, gathered: None }
+        Self { body, limit, gathered: None }
     }
 
     /// Takes a place for every byte in `buffer` too, if there is such a limit.
     #[inline]
     #[must_use]
     pub fn within(mut self, buffer: Option<&BufferLimit>) -> Self {
-        self.place = buffer.and_then(|buffer| buffer.reserve(0));
+        if let Some(buffer) = buffer {
+            self.gathered.get_or_insert_default().place = buffer.reserve(0);
+        }
         self
     }
 
     /// The place taken for what was read; for whoever keeps the body.
     #[inline]
     pub fn take_place(self: Pin<&mut Self>) -> Option<Reservation> {
-        self.project().place.take()
+        self.project().gathered.as_mut()?.place.take()
     }
 }
 
@@ -57,59 +58,65 @@ where
     /// # Errors
     /// [`Error::TooLarge`] as soon as the body announces, or has, more than `limit` bytes;
     /// [`Error::Full`] if there is no place for it; [`Error::RequestBody`] if it breaks off.
-    #[inline]
+    // Inlined for the body of one frame, which nearly every body is; the rest stays out of the way.
+    #[inline(always)]
     pub fn poll_collect(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<RequestBody, Error>> {
-        let this = self.as_mut().project();
-        if this.gathered.is_none() && this.body.size_hint().lower() > *this.limit {
+        let mut this = self.as_mut().project();
+        if this.gathered.is_some() {
+            return self.poll_rest(None, cx);
+        }
+        if this.body.size_hint().lower() > *this.limit {
             return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
         }
+        let polled = this.body.as_mut().poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+            && data.len() as u64 <= *this.limit
+            // Spares the body the poll that would only say "that was all".
+            && this.body.is_end_stream()
+            && let Poll::Ready(Some(Ok(frame))) = polled
+        {
+            return Poll::Ready(Ok(frame.into_data().unwrap_or_default().into()));
+        }
+        self.poll_rest(Some(polled), cx)
+    }
+
+    #[inline(never)]
+    fn poll_rest(
+        self: Pin<&mut Self>,
+        mut polled: Option<PolledFrame<B>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RequestBody, Error>> {
+        let mut this = self.project();
+        let limit = *this.limit;
+        let gathered = this.gathered.get_or_insert_default();
         loop {
-            let mut this = self.as_mut().project();
-            let frame = match this.body.as_mut().poll_frame(cx) {
+            let to_come = this.body.size_hint().lower();
+            if polled.is_none() && gathered.len.saturating_add(to_come) > limit {
+                return Poll::Ready(Err(Error::TooLarge { limit }));
+            }
+            let frame = match polled.take().unwrap_or_else(|| this.body.as_mut().poll_frame(cx)) {
                 Poll::Ready(Some(Ok(frame))) => frame,
-                Poll::Ready(None) => {
-                    let gathered = this.gathered.take();
-                    return Poll::Ready(Ok(gathered
-                        .map(|all| all.into_body())
-                        .unwrap_or_default()));
-                }
+                Poll::Ready(None) => return Poll::Ready(Ok(gathered.take_body())),
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(Err(Error::RequestBody(error.into())));
                 }
                 Poll::Pending => {
                     // What is announced to be too large need not be waited for.
-                    let so_far = this.gathered.as_ref().map_or(0, |all| all.len);
                     let to_come = this.body.size_hint().lower();
-                    if so_far.saturating_add(to_come) > *this.limit {
-                        return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
+                    if gathered.len.saturating_add(to_come) > limit {
+                        return Poll::Ready(Err(Error::TooLarge { limit }));
                     }
                     return Poll::Pending;
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
-            if let Some(place) = this.place
-                && !place.grow(data.len() as u64)
-            {
-                return Poll::Ready(Err(Error::Full { limit: place.limit().limit() }));
-            }
-            // Spares a body the poll that would only say "that was all"; most have one frame.
-            let is_end = this.body.is_end_stream();
-            if is_end && this.gathered.is_none() && data.len() as u64 <= *this.limit {
-                return Poll::Ready(Ok(data.into()));
-            }
-            let to_come = (data.len() as u64).saturating_add(this.body.size_hint().lower());
-            if to_come > *this.limit {
-                return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
-            }
-            let gathered = this.gathered.get_or_insert_default();
-            if !gathered.push(data, *this.limit) {
-                return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
-            }
-            if is_end {
-                return Poll::Ready(Ok(std::mem::take(gathered).into_body()));
+            gathered.push(data, limit)?;
+            if this.body.is_end_stream() {
+                return Poll::Ready(Ok(gathered.take_body()));
             }
         }
     }
@@ -125,11 +132,15 @@ impl<B> fmt::Debug for Collect<B> {
     }
 }
 
-/// The frames so far.
+/// What a poll of a body gave.
+type PolledFrame<B> = Poll<Option<Result<Frame<Bytes>, <B as Body>::Error>>>;
+
+/// The frames so far, and the place that they take.
 #[derive(Default)]
 struct Gathered {
     len: u64,
     frames: Frames,
+    place: Option<Reservation>,
 }
 
 /// A few as they came, many joined.
@@ -147,10 +158,16 @@ impl Default for Frames {
 impl Gathered {
     /// Adds `data`, if all of it has up to `limit` bytes then; the buffer for joined frames never grows
     /// past that.
-    fn push(&mut self, data: Bytes, limit: u64) -> bool {
-        self.len = self.len.saturating_add(data.len() as u64);
+    fn push(&mut self, data: Bytes, limit: u64) -> Result<(), Error> {
+        let len = data.len() as u64;
+        if let Some(place) = &mut self.place
+            && !place.grow(len)
+        {
+            return Err(Error::Full { limit: place.limit().limit() });
+        }
+        self.len = self.len.saturating_add(len);
         if self.len > limit {
-            return false;
+            return Err(Error::TooLarge { limit });
         }
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         match &mut self.frames {
@@ -169,11 +186,11 @@ impl Gathered {
                 joined.extend_from_slice(&data);
             }
         }
-        true
+        Ok(())
     }
 
-    fn into_body(self) -> RequestBody {
-        match self.frames {
+    fn take_body(&mut self) -> RequestBody {
+        match std::mem::take(&mut self.frames) {
             Frames::Few(few) => RequestBody::from_pieces(few),
             Frames::Joined(joined) => joined.into(),
         }
@@ -183,7 +200,6 @@ impl Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body::Frame;
     use std::collections::VecDeque;
     use std::convert::Infallible;
     use std::task::Waker;
@@ -242,11 +258,11 @@ mod tests {
     fn many_small_frames_never_take_more_memory_than_the_limit() {
         let mut gathered = Gathered::default();
         for _ in 0..100_000 {
-            assert!(gathered.push(Bytes::from_static(b"x"), 100_000));
+            gathered.push(Bytes::from_static(b"x"), 100_000).unwrap();
             if let Frames::Joined(joined) = &gathered.frames {
                 assert!(joined.capacity() <= 100_000);
             }
         }
-        assert_eq!(gathered.into_body().len(), 100_000);
+        assert_eq!(gathered.take_body().len(), 100_000);
     }
 }
