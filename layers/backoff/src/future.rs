@@ -76,7 +76,7 @@ where
         ready: &mut S,
         config: &Arc<Config>,
         mut request: Request<B>,
-        unready: Option<Error>,
+        unready: &mut Option<Error>,
     ) -> Self {
         let own = Own::of(config, request.extensions_mut());
         let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
@@ -92,7 +92,7 @@ where
         let body = match body {
             Poll::Ready(Ok(body)) if unready.is_none() && !is_late => body,
             body => {
-                let unready = if is_late { Some(past_deadline()) } else { unready };
+                let unready = if is_late { Some(past_deadline()) } else { unready.take() };
                 let request = Request::from_parts(head, RequestBody::empty());
                 return Self::unsent(ready, config, own, request, collect, body, unready);
             }

@@ -88,7 +88,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, RB> {
-        let unready = self.unready.take();
-        ResponseFuture::new(&mut self.inner, &self.config, request, unready)
+        ResponseFuture::new(&mut self.inner, &self.config, request, &mut self.unready)
     }
 }

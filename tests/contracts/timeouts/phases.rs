@@ -45,7 +45,7 @@ async fn head_ends_an_attempt_whose_head_does_not_come() {
     let provider = ScriptedService::new([Outcome::never()]);
     let timeouts = Timeouts::none().head(Some(secs(10)));
     let stack =
-        ClassifyLayer::builder().timeouts(*timeouts).build().unwrap().layer(provider.clone());
+        ClassifyLayer::builder().timeouts(timeouts).build().unwrap().layer(provider.clone());
     let start = Instant::now();
     let error = bounded(stack.oneshot(post(CHAT))).await.unwrap_err();
     assert_eq!((start.elapsed(), timed_out(&error)), (secs(10), Some(TimedOut::Head)));
@@ -70,7 +70,7 @@ async fn bytes_of_a_head_that_trickle_in_do_not_restart_it() {
     let provider = ScriptedProvider::start([answer]).await.unwrap();
     let client = Client::builder(TokioExecutor::new()).build_http();
     let timeouts = Timeouts::none().head(Some(millis(250)));
-    let stack = ClassifyLayer::builder().timeouts(*timeouts).build().unwrap().layer(client);
+    let stack = ClassifyLayer::builder().timeouts(timeouts).build().unwrap().layer(client);
     let (mut head, body) = post(CHAT).into_parts();
     head.uri = format!("{}{CHAT}", provider.url()).parse().unwrap();
     let start = Instant::now();
@@ -128,7 +128,7 @@ async fn idle_counts_for_documents_as_well() {
         for hold in HOLDS {
             let answer = Outcome::status(status).json(ScriptedBody::new(steps()).unknown_size());
             // A failed answer keeps the class of its status.
-            let layer = ClassifyLayer::builder().hold(hold).timeouts(*timeouts).build().unwrap();
+            let layer = ClassifyLayer::builder().hold(hold).timeouts(timeouts).build().unwrap();
             let stack = layer.layer(ScriptedService::new([answer]));
             let start = Instant::now();
             let body = read(stack.oneshot(post(CHAT)).await.unwrap().into_body()).await;
@@ -166,7 +166,7 @@ async fn idle_content_does_not_count_the_time_of_a_slow_reader() {
     let pieces = [WORD, KEEP_ALIVE, KEEP_ALIVE, WORD, DONE].map(Step::data);
     let answer = sse(ScriptedBody::new(pieces.into_iter().chain([Step::end()])));
     let timeouts = Timeouts::none().idle_content(Some(secs(7)));
-    let layer = ClassifyLayer::builder().timeouts(*timeouts).build().unwrap();
+    let layer = ClassifyLayer::builder().timeouts(timeouts).build().unwrap();
     let response = layer.layer(ScriptedService::new([answer])).oneshot(post(CHAT)).await.unwrap();
     let mut body = std::pin::pin!(response.into_body());
     let mut frames = 0;
@@ -209,7 +209,7 @@ async fn the_timeouts_of_an_attempt_start_with_it_and_not_with_the_call() {
         ScriptedService::new([Outcome::never(), Outcome::never(), good().after(secs(9))]);
     let stack = ServiceBuilder::new()
         .layer(exact_backoff().build().unwrap())
-        .layer(ClassifyLayer::builder().timeouts(*timeouts).build().unwrap())
+        .layer(ClassifyLayer::builder().timeouts(timeouts).build().unwrap())
         .service(provider.clone());
     let start = Instant::now();
     assert_eq!(stack.oneshot(post(CHAT)).await.unwrap().status(), 200);
