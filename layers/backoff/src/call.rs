@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use backstop_core::dialect::is_stateful;
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{
-    Action, AttemptCell, Bounds, CallContext, CallOptions, Class, Exhausted, Guard, Next,
-    OnExhausted, RequestBody, Reservation, Retries, Rung, Verdict, WaitReason,
+    Action, AttemptCell, Bounds, CallContext, CallOptions, Exhausted, Guard, Next, OnExhausted,
+    RequestBody, Reservation, Retries, Rung, Verdict, WaitReason,
 };
 use http::{Extensions, Request, Response};
 use tower_service::Service;
@@ -228,7 +228,7 @@ where
             present_failure(&mut result);
             return Step::Done(result);
         }
-        let may_be_done = was_sent && may_be_processed(&verdict);
+        let may_be_done = was_sent && verdict.may_be_processed();
         if may_be_done && !self.retries_stateful() && self.is_stateful() {
             return Step::Done(self.exhaust(Guard::Stateful, verdict, result));
         }
@@ -263,10 +263,10 @@ where
     fn announce(&mut self, wait: Duration, reason: WaitReason, verdict: &Verdict) {
         let attempt = match self.context() {
             Some(context) => {
-                context.begin_next(wait);
+                context.begin_next(wait, reason);
                 context.attempt()
             }
-            None => self.insert_context(wait),
+            None => self.insert_context(wait, reason),
         };
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let class = verdict.class().as_str();
@@ -287,13 +287,13 @@ where
     }
 
     /// The first retry of a layer that stands alone: from here on there is something to tell.
-    fn insert_context(&mut self, wait: Duration) -> u32 {
+    fn insert_context(&mut self, wait: Duration, reason: WaitReason) -> u32 {
         let deadline = self.deadline;
         let Some(request) = &mut self.request else { return 0 };
         let options = request.extensions().get::<CallOptions>().cloned().unwrap_or_default();
         let context = CallContext::new(options, None, deadline);
         context.begin_first();
-        context.begin_next(wait);
+        context.begin_next(wait, reason);
         let attempt = context.attempt();
         request.extensions_mut().insert(context);
         attempt
@@ -353,13 +353,6 @@ pub(crate) fn present_failure<RB>(result: &mut Result<Response<RB>, Error>) {
     if let Ok(response) = result {
         AttemptCell::present_failure(response);
     }
-}
-
-/// A status that turns a request away at the door says that nothing was done with it.
-fn may_be_processed(verdict: &Verdict) -> bool {
-    let turned_away = matches!(verdict.class(), Class::RateLimited | Class::Overloaded)
-        && verdict.status().is_some_and(|status| !status.is_success());
-    !turned_away && !verdict.is_unprocessed()
 }
 
 /// Longer than a person watching a run would take for normal (inspect_ai#3693).

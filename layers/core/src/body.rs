@@ -77,6 +77,16 @@ impl RequestBody {
         }
     }
 
+    /// Whether a word may stand in the body; `false` is certain.
+    pub(crate) fn may_hold(&self, word: &[u8]) -> bool {
+        match self.rest() {
+            [] => false,
+            [only] => memchr::memmem::find(only, word).is_some(),
+            // The word may be cut.
+            _ => true,
+        }
+    }
+
     fn rest(&self) -> &[Bytes] {
         match &self.pieces {
             Pieces::One(piece) => std::slice::from_ref(piece),

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::Uri;
+use http::{HeaderValue, Uri};
 
 use crate::dialect::Dialect;
 use crate::error::ConfigError;
@@ -19,6 +19,16 @@ pub struct Profile {
     agent: Option<Arc<str>>,
     reasoning: Option<Arc<str>>,
     endpoint: Option<Uri>,
+    credential: Option<Credential>,
+}
+
+/// What a profile shows its provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// The value of the dialect's header, marked sensitive, so that `Debug` masks it.
+    Key(HeaderValue),
+    /// Nothing: the provider asks for none.
+    NotNeeded,
 }
 
 impl Profile {
@@ -38,7 +48,16 @@ impl Profile {
                 return Err(ConfigError::new(key, "is empty", "give it a name"));
             }
         }
-        Ok(Self { id, model, provider, dialect, agent: None, reasoning: None, endpoint: None })
+        Ok(Self {
+            id,
+            model,
+            provider,
+            dialect,
+            agent: None,
+            reasoning: None,
+            endpoint: None,
+            credential: None,
+        })
     }
 
     /// An opaque label, carried into the record.
@@ -55,11 +74,54 @@ impl Profile {
         self
     }
 
-    /// Where the provider is: an origin with an optional prefix. Without one, calls go where the
-    /// caller addressed them.
-    #[must_use]
-    pub fn with_endpoint(mut self, endpoint: Uri) -> Self {
+    /// Where the provider is: an origin with an optional prefix, to which the API's own part of the
+    /// request's path is appended. A version that both have (`/v1`) is not doubled. Without an
+    /// endpoint, calls go where the caller addressed them.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if it names no scheme or no host, or holds a user or a password.
+    pub fn with_endpoint(mut self, endpoint: Uri) -> Result<Self, ConfigError> {
+        let is_absolute = matches!(endpoint.scheme_str(), Some("http" | "https"));
+        let authority = endpoint.authority();
+        if !is_absolute || authority.is_none_or(|authority| authority.host().is_empty()) {
+            let problem = format!("{endpoint} is no address of a server");
+            return Err(ConfigError::new("base_url", problem, "write https://host/prefix"));
+        }
+        if authority.is_some_and(|authority| authority.as_str().contains('@')) {
+            let problem = "holds a user or a password";
+            return Err(ConfigError::new("base_url", problem, "give the key as the API key"));
+        }
         self.endpoint = Some(endpoint);
+        Ok(self)
+    }
+
+    /// The provider's API key, which is sent as the dialect has it. White space around it, such as the
+    /// line end of a file, does not count.
+    ///
+    /// It replaces whatever credential the caller sent. `Debug` masks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if nothing is left of it, or it has bytes that no header can carry. The message
+    /// does not repeat it.
+    pub fn with_api_key(mut self, key: &str) -> Result<Self, ConfigError> {
+        let key = key.trim();
+        let refused =
+            |problem| ConfigError::new("api_key", problem, "look at where it is read from");
+        if key.is_empty() {
+            return Err(refused("is empty"));
+        }
+        let value = self.dialect.credential(key).ok_or_else(|| {
+            refused("has characters that no header can carry, such as a line end in its middle")
+        })?;
+        self.credential = Some(Credential::Key(value));
+        Ok(self)
+    }
+
+    /// Says that the provider asks for no credential, as a server of one's own may not: requests go
+    /// there without any, the caller's included.
+    #[must_use]
+    pub fn without_api_key(mut self) -> Self {
+        self.credential = Some(Credential::NotNeeded);
         self
     }
 
@@ -97,6 +159,16 @@ impl Profile {
     #[must_use]
     pub fn reasoning(&self) -> Option<&str> {
         self.reasoning.as_deref()
+    }
+
+    pub(crate) const fn credential(&self) -> Option<&Credential> {
+        self.credential.as_ref()
+    }
+
+    /// Whether an API key was set, or that none is needed.
+    #[must_use]
+    pub const fn has_credential(&self) -> bool {
+        self.credential.is_some()
     }
 
     /// Where the provider is.

@@ -249,6 +249,8 @@ pub enum Next {
 pub enum WaitReason {
     /// The server's hint, which was later than the schedule.
     Hint(HintSource),
+    /// Nothing: the next rung of a chain is asked at once.
+    NextRung,
     /// The schedule.
     Schedule,
     /// The request provably was not processed: it is repeated at once.
@@ -261,6 +263,7 @@ impl WaitReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hint(source) => source.as_str(),
+            Self::NextRung => "next_rung",
             Self::Schedule => "schedule",
             Self::Unprocessed => "unprocessed",
         }

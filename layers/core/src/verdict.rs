@@ -154,6 +154,15 @@ impl Verdict {
         self.unprocessed
     }
 
+    /// Whether the provider may have done something with the request that failed. A status that turns a
+    /// request away at the door (429, 503, 529) says that nothing was done with it.
+    #[must_use]
+    pub fn may_be_processed(&self) -> bool {
+        let turned_away = matches!(self.class, Class::RateLimited | Class::Overloaded)
+            && self.status.is_some_and(|status| !status.is_success());
+        !turned_away && !self.unprocessed
+    }
+
     /// Changes the class, and says what decided it.
     #[must_use]
     pub const fn with_class(mut self, class: Class, evidence: Evidence) -> Self {

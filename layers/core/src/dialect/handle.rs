@@ -147,7 +147,12 @@ impl Dialect {
     }
 
     pub(super) fn endpoint_of(self, uri: &Uri) -> Option<Endpoint> {
-        (self.facts.endpoint)(uri.path(), uri.query().unwrap_or_default())
+        self.endpoint_of_path(uri.path(), uri.query().unwrap_or_default())
+    }
+
+    /// Which part of this API a path names; `None` if it is not this API's.
+    pub(crate) fn endpoint_of_path(self, path: &str, query: &str) -> Option<Endpoint> {
+        (self.facts.endpoint)(path, query)
     }
 }
 

@@ -47,4 +47,5 @@ pub use judge::{BodyEnd, Judge, Mode, Seen};
 pub use presentation::Presentation;
 pub use reasoning::ReasoningPlace;
 pub use route::Route;
+pub(crate) use route::percent_decoded;
 pub use state::is_stateful;

@@ -121,7 +121,8 @@ pub(super) fn with_model_in_path(uri: &Uri, model: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
+/// What a part of a URI means; `None` if that is no text.
+pub(crate) fn percent_decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }
