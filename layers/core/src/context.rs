@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::{CallId, CallOptions, Chain, Labels, Original, WaitReason};
@@ -27,13 +27,17 @@ struct Inner {
     attempt: AtomicU32,
     rung: AtomicU32,
     waited_nanos: AtomicU64,
-    notes: Mutex<Notes>,
+    last_wait_nanos: AtomicU64,
+    last_reason: AtomicU8,
+    decisions: Decisions,
 }
 
-#[derive(Default)]
-struct Notes {
-    last_wait: Option<(Duration, WaitReason)>,
-    decisions: Vec<Decision>,
+/// Decisions in order: each is written once, and the place for the next one with it.
+type Decisions = OnceLock<Box<Noted>>;
+
+struct Noted {
+    decision: Decision,
+    next: Decisions,
 }
 
 /// Something that was decided about a call without an attempt: a rung that was skipped, an answer that
@@ -62,7 +66,9 @@ impl CallContext {
                 attempt: AtomicU32::new(0),
                 rung: AtomicU32::new(0),
                 waited_nanos: AtomicU64::new(0),
-                notes: Mutex::default(),
+                last_wait_nanos: AtomicU64::new(0),
+                last_reason: AtomicU8::new(NO_REASON),
+                decisions: OnceLock::new(),
             }),
         }
     }
@@ -162,13 +168,18 @@ impl CallContext {
     /// for.
     #[must_use]
     pub fn last_wait(&self) -> Option<(Duration, WaitReason)> {
-        self.lock().last_wait
+        let reason = usize::from(self.inner.last_reason.load(Ordering::Acquire));
+        let nanos = self.inner.last_wait_nanos.load(Ordering::Acquire);
+        Some((Duration::from_nanos(nanos), *WaitReason::ALL.get(reason)?))
     }
 
     /// Announces another attempt, after `wait`.
     pub fn begin_next(&self, wait: Duration, reason: WaitReason) {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        self.lock().last_wait = Some((wait, reason));
+        let reason = WaitReason::ALL.iter().position(|one| *one == reason);
+        let reason = reason.and_then(|at| u8::try_from(at).ok()).unwrap_or(NO_REASON);
+        self.inner.last_wait_nanos.store(nanos, Ordering::Release);
+        self.inner.last_reason.store(reason, Ordering::Release);
         let add = |sum: u64| Some(sum.saturating_add(nanos));
         let _ = self.inner.waited_nanos.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
         let add = |n: u32| Some(n.saturating_add(1));
@@ -188,24 +199,29 @@ impl CallContext {
 
     /// Notes what was decided at `at`. Up to 64 decisions of a call are kept; later ones are not.
     pub fn note(&self, at: Instant, what: impl Into<Cow<'static, str>>) {
-        let decisions = &mut self.lock().decisions;
-        if decisions.len() < MAX_DECISIONS {
-            decisions.push(Decision { at, what: what.into() });
+        let mut noted =
+            Box::new(Noted { decision: Decision { at, what: what.into() }, next: OnceLock::new() });
+        let mut place = &self.inner.decisions;
+        for _ in 0..MAX_DECISIONS {
+            match place.set(noted) {
+                Ok(()) => return,
+                Err(back) => noted = back,
+            }
+            match place.get() {
+                Some(taken) => place = &taken.next,
+                None => return,
+            }
         }
     }
 
     /// What was decided so far, in order.
-    #[must_use]
-    pub fn decisions(&self) -> Vec<Decision> {
-        self.lock().decisions.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Notes> {
-        // Notes are whole whatever panicked beside them.
-        self.inner.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        let first = self.inner.decisions.get();
+        std::iter::successors(first, |noted| noted.next.get()).map(|noted| &noted.decision)
     }
 }
 
+const NO_REASON: u8 = u8::MAX;
 const MAX_DECISIONS: usize = 64;
 
 impl fmt::Debug for CallContext {
@@ -217,5 +233,52 @@ impl fmt::Debug for CallContext {
             .field("rung", &self.rung())
             .field("waited", &self.waited())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HintSource;
+
+    fn context() -> CallContext {
+        CallContext::new(CallOptions::new(), None, None)
+    }
+
+    #[test]
+    fn the_last_wait_is_told_with_every_reason() {
+        let context = context();
+        assert_eq!(context.last_wait(), None);
+        for reason in WaitReason::ALL {
+            context.begin_next(Duration::from_millis(5), *reason);
+            assert_eq!(context.last_wait(), Some((Duration::from_millis(5), *reason)));
+        }
+        context.begin_next(Duration::MAX, WaitReason::Hint(HintSource::Reset));
+        assert!(context.last_wait().is_some_and(|(wait, _)| wait > Duration::from_secs(1 << 33)));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    fn decisions_stand_in_order_and_are_bounded_whoever_notes_them() {
+        let context = context();
+        let now = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let context = context.clone();
+                scope.spawn(move || {
+                    for n in 0..12 {
+                        context.note(now, format!("{thread} {n}"));
+                    }
+                });
+            }
+        });
+        let all: Vec<_> = context.decisions().map(|decision| decision.what.clone()).collect();
+        assert_eq!(all.len(), 48);
+        for thread in 0..4 {
+            let own = all.iter().filter(|what| what.starts_with(&format!("{thread} ")));
+            assert!(own.is_sorted_by_key(|what| what[2..].parse::<u32>().unwrap()));
+        }
+        (0..1_000).for_each(|_| context.note(now, "more"));
+        assert_eq!(context.decisions().count(), MAX_DECISIONS);
     }
 }

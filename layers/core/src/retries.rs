@@ -258,6 +258,18 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
+    /// Every reason.
+    pub(crate) const ALL: &[Self] = &[
+        Self::Hint(HintSource::Body),
+        Self::Hint(HintSource::Reset),
+        Self::Hint(HintSource::RetryAfter),
+        Self::Hint(HintSource::RetryAfterDate),
+        Self::Hint(HintSource::RetryAfterMs),
+        Self::NextRung,
+        Self::Schedule,
+        Self::Unprocessed,
+    ];
+
     /// The word for this reason in records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
