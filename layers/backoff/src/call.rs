@@ -6,7 +6,7 @@ use backstop_core::dialect::is_stateful;
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{
     Action, AttemptCell, Bounds, CallContext, CallOptions, Exhausted, Guard, Next, OnExhausted,
-    RequestBody, Reservation, Retries, Rung, Verdict, WaitReason,
+    Original, RequestBody, Reservation, Retries, Rung, Verdict, WaitReason,
 };
 use http::{Extensions, Request, Response};
 use tower_service::Service;
@@ -23,7 +23,7 @@ pub(crate) struct Call<S> {
     service: Option<S>,
     /// The request as it is sent; its body is empty until the caller's was read. Gone with the only
     /// attempt where no other can come.
-    request: Option<Request<RequestBody>>,
+    request: Option<Kept>,
     keeps_request: bool,
     deadline: Option<Instant>,
     /// What this call wants otherwise than the layer is set; rare.
@@ -31,6 +31,47 @@ pub(crate) struct Call<S> {
     failed: Option<Box<Failed>>,
     /// The place that the request has in the process's buffers, as long as it is kept.
     place: Option<Reservation>,
+}
+
+/// The request, for another attempt.
+pub(crate) enum Kept {
+    /// As it came to this layer.
+    Own(Request<RequestBody>),
+    /// As the router keeps it for every layer below: it is made anew from there.
+    Shared(CallContext),
+}
+
+impl Kept {
+    #[inline]
+    pub(crate) fn of(request: &Request<RequestBody>) -> Self {
+        match CallContext::of(request) {
+            Some(context) if context.original().is_some() => Self::Shared(context.clone()),
+            _ => Self::Own(request.clone()),
+        }
+    }
+
+    fn context(&self) -> Option<&CallContext> {
+        match self {
+            Self::Own(request) => CallContext::of(request),
+            Self::Shared(context) => Some(context),
+        }
+    }
+
+    fn body(&self) -> Option<&RequestBody> {
+        match self {
+            Self::Own(request) => Some(request.body()),
+            Self::Shared(context) => context.original().map(Original::body),
+        }
+    }
+
+    /// The request once more.
+    fn again(&self) -> Option<Request<RequestBody>> {
+        match self {
+            Self::Own(request) => Some(request.clone()),
+            // It fitted once.
+            Self::Shared(context) => context.request_again()?.ok(),
+        }
+    }
 }
 
 /// The settings as they are for one call.
@@ -127,7 +168,7 @@ impl<S> Call<S> {
         service: Option<S>,
         config: Arc<Config>,
         own: Option<Box<Own>>,
-        request: Option<Request<RequestBody>>,
+        request: Option<Kept>,
         keeps_request: bool,
         place: Option<Reservation>,
     ) -> Self {
@@ -157,7 +198,7 @@ impl<S> Call<S> {
         place: Option<Reservation>,
     ) -> Option<Error> {
         self.place = place.filter(|_| self.keeps_request);
-        if let Some(request) = &mut self.request {
+        if let Some(Kept::Own(request)) = &mut self.request {
             *request.body_mut() = body;
             begin_first(request);
         }
@@ -165,7 +206,7 @@ impl<S> Call<S> {
     }
 
     fn context(&self) -> Option<&CallContext> {
-        self.request.as_ref()?.extensions().get()
+        self.request.as_ref()?.context()
     }
 
     fn on_exhausted(&self) -> OnExhausted {
@@ -192,7 +233,14 @@ where
         if let Err(error) = ready!(service.poll_ready(cx)) {
             return Poll::Ready(Err(Error::from_inner(error)));
         }
-        let request = if self.keeps_request { self.request.clone() } else { self.request.take() };
+        let request = match &self.request {
+            Some(kept) if self.keeps_request => kept.again(),
+            _ => match self.request.take() {
+                Some(Kept::Own(request)) => Some(request),
+                Some(shared) => shared.again(),
+                None => None,
+            },
+        };
         match request {
             Some(request) => Poll::Ready(Ok(service.call(request))),
             None => Poll::Pending,
@@ -209,13 +257,7 @@ where
     ) -> Step<RB> {
         let now = tokio::time::Instant::now().into_std();
         let verdict = match &result {
-            Ok(response) => match Verdict::of(response) {
-                Some(verdict) => verdict.clone(),
-                None => {
-                    let wall = || self.config.clock.at(now);
-                    Verdict::of_head(response.status(), response.headers(), wall)
-                }
-            },
+            Ok(response) => Verdict::of_answer(response, || self.config.clock.at(now)),
             Err(Error::Attempt(attempt)) => attempt.verdict().clone(),
             // Our own word, from a layer below: no attempt was made, so none is repeated.
             Err(_) => return Step::Done(result),
@@ -255,8 +297,8 @@ where
     }
 
     fn is_stateful(&self) -> bool {
-        let Some(request) = &self.request else { return false };
-        is_stateful(&request.body().to_bytes())
+        let body = self.request.as_ref().and_then(Kept::body);
+        body.is_some_and(|body| is_stateful(&body.to_bytes()))
     }
 
     /// Tells the layers below, and whoever listens, that another attempt comes.
@@ -289,7 +331,7 @@ where
     /// The first retry of a layer that stands alone: from here on there is something to tell.
     fn insert_context(&mut self, wait: Duration, reason: WaitReason) -> u32 {
         let deadline = self.deadline;
-        let Some(request) = &mut self.request else { return 0 };
+        let Some(Kept::Own(request)) = &mut self.request else { return 0 };
         let options = request.extensions().get::<CallOptions>().cloned().unwrap_or_default();
         let context = CallContext::new(options, None, deadline);
         context.begin_first();
@@ -313,7 +355,11 @@ where
             "the attempt failed; no other comes"
         );
         let as_error = self.on_exhausted() == OnExhausted::Error;
-        let (Some(request), true) = (&self.request, as_error || result.is_err()) else {
+        let request = match &self.request {
+            Some(kept) if as_error || result.is_err() => kept.again(),
+            _ => None,
+        };
+        let Some(request) = request else {
             present_failure(&mut result);
             return result;
         };
@@ -328,15 +374,6 @@ where
             .with_source(result.err().map(Into::into));
         let exhausted = if as_error { exhausted.as_timeout() } else { exhausted };
         Err(Error::Exhausted(Box::new(exhausted)))
-    }
-}
-
-/// Whether an answer is one to hand on: by the verdict, if there is one, else by the status.
-#[inline]
-pub(crate) fn is_good<RB>(response: &Response<RB>) -> bool {
-    match Verdict::of(response) {
-        Some(verdict) => !verdict.class().is_failure(),
-        None => response.status().is_success(),
     }
 }
 

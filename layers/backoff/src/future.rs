@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use backstop_core::error::{BoxError, Error, TimedOut};
-use backstop_core::{Class, Collect, Evidence, RequestBody, Verdict};
+use backstop_core::error::{BoxError, Error};
+use backstop_core::{Collect, Drain, RequestBody, Verdict};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -13,9 +13,8 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
-use crate::call::{Call, Own, Step, begin_first, is_good, present_failure};
+use crate::call::{Call, Kept, Own, Step, begin_first, present_failure};
 use crate::config::Config;
-use crate::drain::Drain;
 
 pin_project! {
     /// The future of a [`Backoff`](crate::Backoff) call. Dropping it cancels the attempt in flight, or
@@ -92,7 +91,7 @@ where
         let body = match body {
             Poll::Ready(Ok(body)) if unready.is_none() && !is_late => body,
             body => {
-                let unready = if is_late { Some(past_deadline()) } else { unready.take() };
+                let unready = if is_late { Some(Error::past_deadline()) } else { unready.take() };
                 let request = Request::from_parts(head, RequestBody::empty());
                 return Self::unsent(ready, config, own, request, collect, body, unready);
             }
@@ -106,7 +105,7 @@ where
         if own.is_some() {
             begin_first(&request);
         }
-        let kept = if keeps_request { Some(request.clone()) } else { None };
+        let kept = if keeps_request { Some(Kept::of(&request)) } else { None };
         // The service that was polled ready is the one that is called. The clone, which has reserved
         // nothing, goes along and is polled ready itself before it is called. The other way round, a
         // concurrency limit or a buffer below would be called without its reservation.
@@ -133,8 +132,14 @@ where
         // body.
         *ready = ready.clone();
         let service = Some(ready.clone());
-        let mut call =
-            Call::new(service, Arc::clone(config), own, Some(request), keeps_request, None);
+        let mut call = Call::new(
+            service,
+            Arc::clone(config),
+            own,
+            Some(Kept::Own(request)),
+            keeps_request,
+            None,
+        );
         let state = match body {
             Poll::Pending => {
                 call.remember(unready);
@@ -210,7 +215,7 @@ where
                     Poll::Ready(Err(error)) => Err(error),
                     Poll::Pending => {
                         ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
-                        Err(past_deadline())
+                        Err(Error::past_deadline())
                     }
                 }
             }
@@ -226,14 +231,14 @@ where
                 Poll::Ready(Err(error)) => Err(error),
                 Poll::Pending => {
                     ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
-                    Err(past_deadline())
+                    Err(Error::past_deadline())
                 }
             },
             // The answer is asked before the timer: where both are ready, it wins.
             StateProjection::Calling { attempt } => match attempt.poll(cx) {
                 Poll::Ready(Ok(response)) => {
                     was_sent = true;
-                    if is_good(&response) {
+                    if Verdict::is_good(&response) {
                         return Poll::Ready(Ok(response));
                     }
                     Ok(response)
@@ -245,7 +250,7 @@ where
                 Poll::Pending => {
                     ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
                     was_sent = true;
-                    Err(past_deadline())
+                    Err(Error::past_deadline())
                 }
             },
             StateProjection::Waiting { mut drain, drain_until, until } => {
@@ -329,11 +334,6 @@ fn poll_until(mut timer: Pin<&mut Option<Sleep>>, at: Instant, cx: &mut Context<
 
 fn far(now: Instant, wait: Duration) -> Instant {
     now + wait.min(FOR_EVER)
-}
-
-fn past_deadline() -> Error {
-    let verdict = Verdict::new(Class::Timeout).with_evidence(Evidence::Local);
-    Error::attempt(verdict, TimedOut::Deadline)
 }
 
 /// A round trip within a continent: what is not there by then would delay the retry's own time.

@@ -2,7 +2,6 @@
 
 mod call;
 mod config;
-mod drain;
 mod future;
 mod layer;
 mod service;

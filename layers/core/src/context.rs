@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::{CallId, CallOptions, Chain, Labels, Original, WaitReason};
+use http::Request;
+
+use crate::rewrite::{self, Place, Unfit};
+use crate::{CallId, CallOptions, Chain, Labels, Original, Profile, RequestBody, WaitReason};
 
 /// What the layers of one stack know about the call in common: the one request extension by which
 /// they talk downwards.
@@ -75,7 +78,7 @@ impl CallContext {
 
     /// The context of the call to which `request` belongs.
     #[must_use]
-    pub fn of<B>(request: &http::Request<B>) -> Option<&Self> {
+    pub fn of<B>(request: &Request<B>) -> Option<&Self> {
         request.extensions().get()
     }
 
@@ -121,6 +124,17 @@ impl CallContext {
     /// Keeps the request as the caller sent it for every layer below: one copy serves them all.
     pub fn keep(&self, original: Original) {
         let _ = self.inner.original.set(original);
+    }
+
+    /// The request of the current rung once more, made from [`CallContext::original`]; `None` where none
+    /// is kept.
+    #[must_use]
+    pub fn request_again(&self) -> Option<Result<Request<RequestBody>, Unfit>> {
+        let mut request = self.original()?.request();
+        request.extensions_mut().insert(self.clone());
+        let place = if self.rung() == 0 { Place::Primary } else { Place::Fallback };
+        let fit = self.profile().map_or(Ok(()), |to| rewrite::apply(&mut request, to, place));
+        Some(fit.map(|()| request))
     }
 
     /// When the call began; `None` where the layer that made the context kept no time.
@@ -193,7 +207,7 @@ impl CallContext {
 
     /// The profile of the current rung, where a chain is planned.
     #[must_use]
-    pub fn profile(&self) -> Option<&crate::Profile> {
+    pub fn profile(&self) -> Option<&Profile> {
         Some(self.chain()?.rungs().get(self.rung() as usize)?.profile())
     }
 

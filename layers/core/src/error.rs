@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use crate::scrub::scrub;
 use crate::verdict::MAX_MESSAGE;
-use crate::{Class, Exhausted, Verdict};
+use crate::{Class, Evidence, Exhausted, Verdict};
 
 /// Any error of a service or a body below us.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -35,6 +35,13 @@ pub enum Error {
     #[non_exhaustive]
     Refused {
         /// Which rule forbids it, and what to do.
+        reason: Cow<'static, str>,
+    },
+    /// The configuration does not serve this call: nothing was sent (the configuration's fault).
+    #[error("{reason}; nothing was sent")]
+    #[non_exhaustive]
+    Misconfigured {
+        /// What is missing, and what to do.
         reason: Cow<'static, str>,
     },
     /// The request body is larger than `body_limit`: nothing was sent (the caller's fault).
@@ -71,10 +78,23 @@ impl Error {
         Self::Attempt(Box::new(AttemptError { verdict, source: source.into() }))
     }
 
+    /// The error of an attempt that the call's deadline cut off, or that it let not begin.
+    #[must_use]
+    pub fn past_deadline() -> Self {
+        let verdict = Verdict::new(Class::Timeout).with_evidence(Evidence::Local);
+        Self::attempt(verdict, TimedOut::Deadline)
+    }
+
     /// A refusal for `reason`.
     #[must_use]
     pub fn refused(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Refused { reason: reason.into() }
+    }
+
+    /// A call that the configuration does not serve.
+    #[must_use]
+    pub fn misconfigured(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::Misconfigured { reason: reason.into() }
     }
 
     /// The error of a service below: ours as it is, anybody else's as a failed attempt.
@@ -103,6 +123,7 @@ impl Error {
             },
             Self::Exhausted(exhausted) => exhausted.status(),
             Self::Refused { .. } => StatusCode::FORBIDDEN,
+            Self::Misconfigured { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::RequestBody(_) => StatusCode::BAD_REQUEST,
             Self::Full { .. } | Self::Ledger(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -118,6 +139,7 @@ impl Error {
             Self::Attempt(_) => "attempt",
             Self::Exhausted(exhausted) => exhausted.kind(),
             Self::Refused { .. } => "refused",
+            Self::Misconfigured { .. } => "misconfigured",
             Self::TooLarge { .. } => "too_large",
             Self::Full { .. } => "buffer_full",
             Self::RequestBody(_) => "request_body",
@@ -144,6 +166,9 @@ impl fmt::Debug for Error {
             Self::Attempt(error) => f.debug_tuple("Attempt").field(error).finish(),
             Self::Exhausted(error) => f.debug_tuple("Exhausted").field(error).finish(),
             Self::Refused { reason } => f.debug_struct("Refused").field("reason", reason).finish(),
+            Self::Misconfigured { reason } => {
+                f.debug_struct("Misconfigured").field("reason", reason).finish()
+            }
             Self::TooLarge { limit } => f.debug_struct("TooLarge").field("limit", limit).finish(),
             Self::Full { limit } => f.debug_struct("Full").field("limit", limit).finish(),
             Self::RequestBody(source) => {

@@ -201,13 +201,19 @@ impl Rung {
         Ok(Self { profile: profile.into(), attempts })
     }
 
+    /// As many attempts on `profile` as the guards of a BackoffLayer allow.
+    #[must_use]
+    pub fn guarded(profile: impl Into<Arc<Profile>>) -> Self {
+        Self { profile: profile.into(), attempts: u32::MAX }
+    }
+
     /// The profile.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// All attempts, the first included.
+    /// All attempts, the first included; `u32::MAX` where the guards alone bound them.
     #[must_use]
     pub const fn attempts(&self) -> u32 {
         self.attempts
@@ -261,6 +267,12 @@ impl Chain {
         Ok(Self { rungs })
     }
 
+    /// The chain of one profile, asked as often as the guards of a BackoffLayer allow.
+    #[must_use]
+    pub fn single(profile: impl Into<Arc<Profile>>) -> Self {
+        Self { rungs: Arc::new([Rung::guarded(profile)]) }
+    }
+
     /// The rungs in order; never empty.
     #[must_use]
     pub fn rungs(&self) -> &[Rung] {
@@ -273,7 +285,8 @@ impl Chain {
         self.rungs.len() > 1
     }
 
-    /// All attempts that the chain plans: 3 + 1 is primary, primary, primary, fallback.
+    /// All attempts that the chain plans: 3 + 1 is primary, primary, primary, fallback. A rung that only
+    /// guards bound goes on and on.
     pub fn expanded(&self) -> impl Iterator<Item = &Profile> {
         self.rungs
             .iter()

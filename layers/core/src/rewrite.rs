@@ -27,12 +27,12 @@ mod address;
 mod content;
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
-use http::{HeaderMap, Method, Request, Uri, Version};
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use thiserror::Error;
 
 use crate::dialect::Dialect;
 use crate::profile::Credential;
-use crate::{Profile, RequestBody};
+use crate::{CallContext, Profile, RequestBody};
 
 /// Where a rung stands in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,14 @@ pub fn apply(
         request.headers_mut().insert(profile.dialect().credential_header(), value.clone());
     }
     Ok(())
+}
+
+/// Whether `profile` could not be asked for want of a credential: its endpoint is not the one that
+/// `uri` addresses, and it has none of its own.
+#[must_use]
+pub fn lacks_credential(uri: &Uri, profile: &Profile) -> bool {
+    let endpoint = profile.endpoint().filter(|_| !profile.has_credential());
+    endpoint.is_some_and(|endpoint| address::differs(uri, endpoint))
 }
 
 /// Takes every credential out, of any provider.
@@ -161,11 +169,12 @@ pub struct Original {
     uri: Uri,
     version: Version,
     headers: HeaderMap,
+    extensions: Extensions,
     body: RequestBody,
 }
 
 impl Original {
-    /// A copy of `request`, but for its extensions. The body is shared.
+    /// A copy of `request`, but for the context of its call. The body is shared.
     #[must_use]
     pub fn of(request: &Request<RequestBody>) -> Self {
         Self {
@@ -173,19 +182,20 @@ impl Original {
             uri: request.uri().clone(),
             version: request.version(),
             headers: request.headers().clone(),
+            extensions: without_context(request.extensions()),
             body: request.body().clone(),
         }
     }
 
-    /// The request once more, with `extensions`.
+    /// The request once more.
     #[must_use]
-    pub fn request(&self, extensions: http::Extensions) -> Request<RequestBody> {
+    pub fn request(&self) -> Request<RequestBody> {
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.version_mut() = self.version;
         *request.headers_mut() = self.headers.clone();
-        *request.extensions_mut() = extensions;
+        *request.extensions_mut() = self.extensions.clone();
         request
     }
 
@@ -194,6 +204,17 @@ impl Original {
     pub const fn body(&self) -> &RequestBody {
         &self.body
     }
+}
+
+/// A context that held a request that held the context would never go away.
+fn without_context(extensions: &Extensions) -> Extensions {
+    let has_context = extensions.get::<CallContext>().is_some();
+    if extensions.is_empty() || (has_context && extensions.len() == 1) {
+        return Extensions::new();
+    }
+    let mut rest = extensions.clone();
+    rest.remove::<CallContext>();
+    rest
 }
 
 #[cfg(test)]

@@ -62,6 +62,28 @@ impl Verdict {
         AttemptCell::of(response)?.verdict()
     }
 
+    /// Whether an answer is one to hand on: by its verdict, if it has one, else by its status.
+    #[inline]
+    #[must_use]
+    pub fn is_good<B>(response: &http::Response<B>) -> bool {
+        match Self::of(response) {
+            Some(verdict) => !verdict.class().is_failure(),
+            None => response.status().is_success(),
+        }
+    }
+
+    /// The verdict on an answer: the classifier's, if there is one, else by status and headers.
+    #[must_use]
+    pub fn of_answer<B>(
+        response: &http::Response<B>,
+        now: impl FnOnce() -> std::time::SystemTime,
+    ) -> Self {
+        match Self::of(response) {
+            Some(verdict) => verdict.clone(),
+            None => Self::of_head(response.status(), response.headers(), now),
+        }
+    }
+
     /// Success, or the class of the failure.
     #[must_use]
     pub const fn class(&self) -> Class {

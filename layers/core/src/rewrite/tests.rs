@@ -250,13 +250,28 @@ fn the_original_makes_the_same_request_again_and_again() {
     request.headers_mut().append("x-a", HeaderValue::from_static("2"));
     let original = Original::of(&request);
     for model in ["b", "c"] {
-        let mut again = original.request(http::Extensions::new());
+        let mut again = original.request();
         assert_eq!((again.uri(), again.headers()), (request.uri(), request.headers()));
         assert_eq!(text(&again), r#"{"model":"a"}"#);
         let profile = Profile::new("p", model, "q", Dialect::OPENAI).unwrap();
         apply(&mut again, &profile, Place::Fallback).unwrap();
         assert_eq!(text(&again), format!(r#"{{"model":"{model}"}}"#));
     }
+}
+
+#[test]
+fn what_keeps_the_original_goes_away_with_its_call() {
+    let mut request = post("/v1/chat/completions", r#"{"model":"a"}"#);
+    let mark = std::sync::Arc::new(());
+    let context = CallContext::new(crate::CallOptions::new(), None, None);
+    request.extensions_mut().insert(context.clone());
+    request.extensions_mut().insert(mark.clone());
+    context.keep(Original::of(&request));
+    let again = context.request_again().unwrap().unwrap();
+    assert!(CallContext::of(&again).is_some());
+    assert!(again.extensions().get::<std::sync::Arc<()>>().is_some(), "the caller's own go along");
+    drop((request, context, again));
+    assert_eq!(std::sync::Arc::strong_count(&mark), 1, "nothing holds itself");
 }
 
 proptest! {

@@ -9,7 +9,7 @@ pin_project! {
     /// The rest of a failed answer, read and thrown away so that its connection can serve the next
     /// attempt; but only a little, since a long rest costs more than a new connection.
     #[derive(Debug)]
-    pub(crate) struct Drain<RB> {
+    pub struct Drain<RB> {
         #[pin]
         body: Option<RB>,
         read: usize,
@@ -18,19 +18,22 @@ pin_project! {
 }
 
 impl<RB> Drain<RB> {
-    pub(crate) const fn new(body: Option<RB>) -> Self {
+    /// The rest `body`; `None` is nothing to let go.
+    #[must_use]
+    pub const fn new(body: Option<RB>) -> Self {
         Self { body, read: 0, frames: 0 }
     }
 
     /// Lets the answer go, read to its end or not.
-    pub(crate) fn drop_body(self: Pin<&mut Self>) {
+    pub fn drop_body(self: Pin<&mut Self>) {
         self.project().body.set(None);
     }
 }
 
 impl<RB: Body> Drain<RB> {
-    /// Ready once there is nothing left to read; the answer is gone then.
-    pub(crate) fn poll_drain(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready once there is nothing left to read, or too much: 8 KiB. The answer is gone then. How long
+    /// that may take is for the caller to bound.
+    pub fn poll_drain(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         while let Some(body) = this.body.as_mut().as_pin_mut() {
             match body.poll_frame(cx) {
