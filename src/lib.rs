@@ -10,11 +10,14 @@ pub mod testing;
 pub use backstop_backoff as backoff;
 pub use backstop_classify as classify;
 pub use backstop_core as vocabulary;
+pub use backstop_fallback as fallback;
 
 pub use backstop_backoff::BackoffLayer;
 pub use backstop_classify::{ClassifyLayer, HoldOverflow, Timeouts};
 pub use backstop_core::{
-    Action, ActionTable, AttemptCell, BoxError, BufferLimit, CallContext, CallOptions, Class,
-    ConfigError, Error, Evidence, Exhausted, Guard, Guards, Hint, Hold, Jitter, Limit, OnExhausted,
-    RequestBody, Schedule, Seed, StreamEnd, TimedOut, Usage, Verdict, WallClock, dialect,
+    Action, ActionTable, AttemptCell, BoxError, BufferLimit, CallContext, CallOptions, Chain,
+    Class, ConfigError, Error, Evidence, Exhausted, Guard, Guards, Hint, Hold, Jitter, Limit,
+    OnExhausted, Profile, RequestBody, Rung, Schedule, Seed, StreamEnd, TimedOut, Usage, Verdict,
+    WallClock, dialect,
 };
+pub use backstop_fallback::FallbackRouterLayer;

@@ -11,6 +11,7 @@ mod commitment;
 mod connections;
 mod defaults;
 mod documents;
+mod fallback;
 mod hostile;
 mod properties;
 mod readiness;

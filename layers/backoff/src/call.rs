@@ -34,6 +34,7 @@ pub(crate) struct Call<S> {
 }
 
 /// The request, for another attempt.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for every call")]
 pub(crate) enum Kept {
     /// As it came to this layer.
     Own(Request<RequestBody>),

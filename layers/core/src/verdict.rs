@@ -177,11 +177,20 @@ impl Verdict {
     }
 
     /// Whether the provider may have done something with the request that failed. A status that turns a
-    /// request away at the door (429, 503, 529) says that nothing was done with it.
+    /// request away at the door (401, 404, 413, 429, 503, 529, ...) says that nothing was done with it.
     #[must_use]
     pub fn may_be_processed(&self) -> bool {
-        let turned_away = matches!(self.class, Class::RateLimited | Class::Overloaded)
-            && self.status.is_some_and(|status| !status.is_success());
+        let turned_away = matches!(
+            self.class,
+            Class::RateLimited
+                | Class::Overloaded
+                | Class::QuotaExhausted
+                | Class::ContextWindowExceeded
+                | Class::Auth
+                | Class::NotFound
+                | Class::TooLarge
+                | Class::InvalidRequest
+        ) && self.status.is_some_and(|status| !status.is_success());
         !turned_away && !self.unprocessed
     }
 

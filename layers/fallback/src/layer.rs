@@ -24,6 +24,12 @@ impl FallbackRouterLayer {
         Self::new(Chain::single(profile))
     }
 
+    /// The chain of calls that have none of their own.
+    #[must_use]
+    pub fn chain(&self) -> &Chain {
+        &self.config.chain
+    }
+
     /// A builder with the defaults.
     pub fn builder(chain: Chain) -> FallbackBuilder {
         FallbackBuilder::new(chain)

@@ -86,7 +86,7 @@ impl Walk {
 
     /// Decides what the failure of a rung leads to.
     #[cold]
-    pub(crate) fn settle<RB>(&mut self, mut result: Result<Response<RB>, Error>) -> Step<RB> {
+    pub(crate) fn settle<RB>(&self, mut result: Result<Response<RB>, Error>) -> Step<RB> {
         let now = Instant::now().into_std();
         let verdict = match &result {
             Ok(response) => Verdict::of_answer(response, || self.config.clock.at(now)),
@@ -119,7 +119,7 @@ impl Walk {
 
     /// The next rung that can serve the call, and the wait before it.
     fn next(
-        &mut self,
+        &self,
         verdict: &Verdict,
         now: std::time::Instant,
     ) -> Option<(Request<RequestBody>, Duration)> {
