@@ -208,7 +208,10 @@ where
             own.classify(&answer)
         });
         let built_in_failed = built_in.class().is_failure();
-        let verdict = own.unwrap_or_else(|| built_in.clone());
+        let (verdict, built_in) = match own {
+            Some(own) => (own, Some(built_in)),
+            None => (built_in, None),
+        };
         let failed = verdict.class().is_failure();
         if built_in_failed && !failed && ended_well {
             // The user's word that these bytes are an answer: then they end like one.
@@ -231,13 +234,16 @@ where
                 cell.set_substitute(shown);
             }
         }
-        if is_over || failed {
+        let now = Instant::now().into_std();
+        match built_in {
             // Nobody's word makes bytes whole that broke off.
-            let keeps_built_in = built_in_failed && !failed && !ended_well;
-            let last = if keeps_built_in { built_in } else { verdict.clone() };
-            cell.set_end(last, Instant::now().into_std());
+            Some(built_in) if is_over && built_in_failed && !failed && !ended_well => {
+                cell.set_end(built_in, now);
+                cell.set_verdict(verdict);
+            }
+            _ if is_over || failed => cell.set_whole(verdict, now),
+            _ => cell.set_verdict(verdict),
         }
-        cell.set_verdict(verdict);
         head.extensions.insert(cell.clone());
         let announced = head.headers.get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());

@@ -32,6 +32,8 @@ struct Inner {
     bytes: AtomicU64,
     verdict: OnceLock<Verdict>,
     last_verdict: OnceLock<Verdict>,
+    /// The verdict of the release is the last one, too.
+    released_whole: AtomicBool,
     substitute: OnceLock<Substitute>,
     substituted: AtomicBool,
 }
@@ -50,6 +52,7 @@ impl AttemptCell {
                 bytes: AtomicU64::new(0),
                 verdict: OnceLock::new(),
                 last_verdict: OnceLock::new(),
+                released_whole: AtomicBool::new(false),
                 substitute: OnceLock::new(),
                 substituted: AtomicBool::new(false),
             }),
@@ -79,6 +82,9 @@ impl AttemptCell {
     /// It differs from [`AttemptCell::verdict`] where a stream was handed on before its end.
     #[must_use]
     pub fn last_verdict(&self) -> Option<&Verdict> {
+        if self.inner.released_whole.load(Ordering::Acquire) {
+            return self.inner.verdict.get();
+        }
         self.inner.last_verdict.get()
     }
 
@@ -121,6 +127,14 @@ impl AttemptCell {
     pub fn set_end(&self, verdict: Verdict, now: Instant) {
         self.inner.end.set(self.since_start(now));
         let _ = self.inner.last_verdict.set(verdict);
+    }
+
+    /// Writes the one verdict on an answer that is over when it is released, and when that was.
+    pub fn set_whole(&self, verdict: Verdict, now: Instant) {
+        if self.inner.verdict.set(verdict).is_ok() {
+            self.inner.end.set(self.since_start(now));
+            self.inner.released_whole.store(true, Ordering::Release);
+        }
     }
 
     /// Writes when the head was complete.

@@ -2,7 +2,7 @@ use std::cell::LazyCell;
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::time;
 
@@ -59,9 +59,9 @@ impl Hint {
                 Self::until(date, *now, HintSource::RetryAfterDate)
             }
         };
-        texts(headers, "retry-after-ms")
+        texts(headers, &RETRY_AFTER_MS)
             .find_map(millis)
-            .or_else(|| texts(headers, RETRY_AFTER.as_str()).find_map(seconds_or_date))
+            .or_else(|| texts(headers, RETRY_AFTER).find_map(seconds_or_date))
     }
 }
 
@@ -97,7 +97,7 @@ impl HintSource {
 
 /// `x-should-retry`, which OpenAI and Anthropic send and their SDKs obey before all else.
 pub(crate) fn should_retry(headers: &HeaderMap) -> Option<bool> {
-    texts(headers, "x-should-retry").find_map(|word| match word {
+    texts(headers, &X_SHOULD_RETRY).find_map(|word| match word {
         word if word.eq_ignore_ascii_case("true") => Some(true),
         word if word.eq_ignore_ascii_case("false") => Some(false),
         _ => None,
@@ -105,7 +105,10 @@ pub(crate) fn should_retry(headers: &HeaderMap) -> Option<bool> {
 }
 
 /// What each header of this name says: a front may have added one of its own.
-pub(crate) fn texts<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn texts<'a>(
+    headers: &'a HeaderMap,
+    name: impl http::header::AsHeaderName,
+) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| text(Some(value)))
 }
 
@@ -119,6 +122,10 @@ fn ceil_to_millis(wait: Duration) -> Duration {
         rest => wait.saturating_add(Duration::from_nanos(u64::from(1_000_000 - rest))),
     }
 }
+
+// Names that were looked at once, when this was compiled.
+static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+static X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 #[cfg(test)]
 mod tests {

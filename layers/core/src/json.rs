@@ -31,6 +31,7 @@
 
 mod error;
 mod scan;
+mod spans;
 mod text;
 mod unescape;
 mod value;
@@ -39,10 +40,13 @@ mod walk;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::ops::Range;
+
 pub use error::{JsonError, JsonErrorKind};
 pub use value::{Elements, Key, Kind, Members, Value};
 
 pub(crate) use scan::Scanner;
+use spans::Spans;
 pub(crate) use walk::Walk;
 
 /// Checks a whole document: one value, with white space around it and a UTF-8 byte order mark
@@ -58,11 +62,38 @@ pub(crate) use walk::Walk;
 ///
 /// One pass, no allocation.
 pub fn parse(input: &[u8]) -> Result<Value<'_>, JsonError> {
+    let span = checked(input, &mut ())?;
+    Ok(Value::new(input.get(span).unwrap_or(&[])))
+}
+
+/// As [`parse`], for a document that is gone into more than once: `read` gets a value that knows where
+/// the document's outer containers end, so that it steps over them.
+///
+/// # Errors
+///
+/// As [`parse`]; `read` comes back.
+///
+/// # Cost
+///
+/// As [`parse`].
+pub(crate) fn parse_with<T, R>(input: &[u8], read: R) -> Result<T, (JsonError, R)>
+where
+    R: FnOnce(Value<'_>) -> T,
+{
+    let mut spans = Spans::of(input);
+    match checked(input, &mut spans) {
+        Ok(span) => Ok(read(Value::noted(input.get(span).unwrap_or(&[]), &spans))),
+        Err(error) => Err((error, read)),
+    }
+}
+
+/// Where the one value of a document stands.
+fn checked(input: &[u8], spans: &mut impl spans::NoteSpans) -> Result<Range<usize>, JsonError> {
     let scanner = Scanner::new(input);
     let (_, start) = scanner.token(start(input))?;
-    let end = scanner.value(start, 0)?;
+    let end = scanner.value_noting(start, 0, spans)?;
     end_of_document(input, end)?;
-    Ok(Value::new(input.get(start..end).unwrap_or(&[])))
+    Ok(start..end)
 }
 
 /// From a value's first byte, or white space before it, to one past its end.

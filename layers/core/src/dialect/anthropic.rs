@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::content::{is_filled, is_list};
-use super::facts::{Bucket, Endpoint, Facts, ModelPlace, ResetForm, by_suffix};
+use super::facts::{Bucket, Endpoint, Facts, ModelPlace, REQUEST_ID, ResetForm, by_suffix};
 use super::notes::{Notes, Payload, Tokens};
 use super::scan::text_in_prefix;
 use super::{ReasoningPlace, Seen, error_body};
@@ -25,7 +25,7 @@ pub(super) static FACTS: Facts = Facts {
             .then_some(ReasoningPlace::new(&["output_config", "effort"]))
     },
     state: &[],
-    request_ids: &["request-id"],
+    request_ids: &[&REQUEST_ID],
     // doc: Rate limits - Claude Platform on AWS.
     resets: &[
         Bucket {

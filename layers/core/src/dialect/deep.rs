@@ -15,11 +15,12 @@ use crate::json::{self, JsonError, JsonErrorKind, Value};
 ///
 /// No allocation, but for what is nested too deeply: as much as `input` at most.
 pub(super) fn parse<T>(input: &[u8], read: impl FnOnce(Value<'_>) -> T) -> Result<T, JsonError> {
-    match json::parse(input) {
-        Err(error) if error.kind() == JsonErrorKind::TooDeep => {
-            json::parse(&shallow(input)).map(read)
+    match json::parse_with(input, read) {
+        Ok(read) => Ok(read),
+        Err((error, read)) if error.kind() == JsonErrorKind::TooDeep => {
+            json::parse_with(&shallow(input), read).map_err(|(error, _)| error)
         }
-        parsed => parsed.map(read),
+        Err((error, _)) => Err(error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a dialect is made of.
 
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 
 use super::notes::{Notes, Payload};
 use super::{ReasoningPlace, Seen};
@@ -27,7 +27,7 @@ pub(super) struct Facts {
     /// Top-level keys of a request that continue state at the server.
     pub(super) state: &'static [State],
     /// Headers of an answer that name the request, in order of preference.
-    pub(super) request_ids: &'static [&'static str],
+    pub(super) request_ids: &'static [&'static HeaderName],
     /// Buckets of rate limits, for hints; see [`super::resets`].
     pub(super) resets: &'static [Bucket],
     /// Codes that say more than the status does.
@@ -49,6 +49,11 @@ pub(super) struct Facts {
     /// What an answer that has no answer in it lacks, for people.
     pub(super) lacks: &'static str,
 }
+
+// Names that were looked at once, when this was compiled.
+pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+pub(super) static X_OAI_REQUEST_ID: HeaderName = HeaderName::from_static("x-oai-request-id");
+pub(super) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A top-level key that makes a request continue state at the server.
 #[derive(Clone, Copy)]

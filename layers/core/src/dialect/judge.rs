@@ -2,9 +2,10 @@ use std::fmt;
 use std::time::SystemTime;
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::array::ArrayReader;
+use super::facts::{REQUEST_ID, X_REQUEST_ID};
 use super::failure::Failure;
 use super::notes::Notes;
 use super::presentation::{Lack, Presentation};
@@ -68,7 +69,7 @@ impl Judge {
         let content_type = headers.get(CONTENT_TYPE);
         let framing = route.framing_of(status, content_type);
         let facts = route.dialect().map(super::Dialect::facts);
-        let ids = facts.map_or(REQUEST_IDS, |facts| facts.request_ids);
+        let ids = facts.map_or(&REQUEST_IDS[..], |facts| facts.request_ids);
         let reset_hint = facts
             .filter(|_| status == StatusCode::TOO_MANY_REQUESTS)
             .and_then(|facts| resets::hint(facts.resets, headers, now));
@@ -375,7 +376,7 @@ fn is_type(content_type: Option<&HeaderValue>, name: &str) -> bool {
 }
 
 /// Headers that name a request at a provider that is not known.
-const REQUEST_IDS: &[&str] = &["x-request-id", "request-id"];
+static REQUEST_IDS: [&HeaderName; 2] = [&X_REQUEST_ID, &REQUEST_ID];
 /// IDs are far shorter.
 const MAX_ID: usize = 256;
 /// Whole answers come in one event (`response.completed`), and pictures do.

@@ -3,7 +3,10 @@
 use http::StatusCode;
 
 use super::content::is_filled;
-use super::facts::{Bucket, Endpoint, Facts, ModelPlace, ResetForm, State, by_suffix};
+use super::facts::{
+    Bucket, Endpoint, Facts, ModelPlace, ResetForm, State, X_OAI_REQUEST_ID, X_REQUEST_ID,
+    by_suffix,
+};
 use super::failure::{self, Failure};
 use super::notes::{Notes, Payload, Tokens};
 use super::scan::text_in_prefix;
@@ -26,7 +29,7 @@ pub(super) static FACTS: Facts = Facts {
         State::True("background"),
     ],
     // openai/codex codex-rs/codex-api/src/api_bridge.rs.
-    request_ids: &["x-request-id", "x-oai-request-id"],
+    request_ids: &[&X_REQUEST_ID, &X_OAI_REQUEST_ID],
     // doc: OpenAI rate limits guide.
     resets: &[
         Bucket {

@@ -1,6 +1,7 @@
 //! The grammar: from a value's first byte to one past its end.
 
 use super::error::{JsonError, JsonErrorKind};
+use super::spans::NoteSpans;
 use super::text::end_of_string;
 
 /// Walks over one input. Positions are arguments and results, so that they stay in registers.
@@ -34,7 +35,18 @@ impl<'a> Scanner<'a> {
 
     /// From white space or the first byte of a value to one past the value's end, inside of `open`
     /// containers.
-    pub(crate) fn value(self, mut at: usize, open: u32) -> Result<usize, JsonError> {
+    #[inline]
+    pub(crate) fn value(self, at: usize, open: u32) -> Result<usize, JsonError> {
+        self.value_noting(at, open, &mut ())
+    }
+
+    /// As [`Scanner::value`], and tells `spans` of each container.
+    pub(super) fn value_noting<S: NoteSpans>(
+        self,
+        mut at: usize,
+        open: u32,
+        spans: &mut S,
+    ) -> Result<usize, JsonError> {
         // Bit 0 tells the innermost open container: 1 for an object.
         let mut containers = 0_u128;
         let mut depth = open;
@@ -48,9 +60,11 @@ impl<'a> Scanner<'a> {
                 if depth >= DEPTH_LIMIT {
                     return Err(JsonErrorKind::TooDeep.at(here));
                 }
+                let opening = here;
                 let (next, here) = self.token(here + 1)?;
                 if first == b'{' && next == b'"' {
                     (containers, depth) = (containers << 1 | 1, depth + 1);
+                    spans.opened(depth, opening);
                     at = self.key(here + 1)?;
                     continue 'value;
                 } else if next == first + 2 {
@@ -58,6 +72,7 @@ impl<'a> Scanner<'a> {
                     at = here + 1;
                 } else if first == b'[' {
                     (containers, depth) = (containers << 1, depth + 1);
+                    spans.opened(depth, opening);
                     at = here;
                     continue 'value;
                 } else {
@@ -81,7 +96,10 @@ impl<'a> Scanner<'a> {
                         at = self.key(at)?;
                         continue 'value;
                     }
-                    (b'}', 1) | (b']', 0) => (containers, depth) = (containers >> 1, depth - 1),
+                    (b'}', 1) | (b']', 0) => {
+                        spans.closed(depth, at);
+                        (containers, depth) = (containers >> 1, depth - 1);
+                    }
                     _ => return Err(JsonErrorKind::Malformed.at(here)),
                 }
             }

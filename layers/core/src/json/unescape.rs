@@ -2,6 +2,7 @@
 
 use memchr::memchr;
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 /// The text; bytes that are not UTF-8 and halves of surrogate pairs become U+FFFD.
 pub(super) fn text(raw: &[u8]) -> Cow<'_, str> {
@@ -26,14 +27,18 @@ pub(super) fn text(raw: &[u8]) -> Cow<'_, str> {
 /// Whether the text is `wanted`; a string that is not UTF-8 is equal to nothing.
 #[inline]
 pub(super) fn is(raw: &[u8], wanted: &str) -> bool {
-    // An escape is never shorter than what it stands for.
-    if raw.len() < wanted.len() {
-        return false;
+    // An escape is longer than what it stands for.
+    match raw.len().cmp(&wanted.len()) {
+        Ordering::Less => false,
+        Ordering::Equal => raw == wanted.as_bytes() && !has_escape(raw),
+        Ordering::Greater => has_escape(raw) && escaped_is(raw, wanted),
     }
-    if memchr(b'\\', raw).is_none() {
-        return raw == wanted.as_bytes();
-    }
-    escaped_is(raw, wanted)
+}
+
+/// For keys and words, which are a few bytes: all of them are looked at, at once.
+#[inline]
+pub(super) fn has_escape(raw: &[u8]) -> bool {
+    raw.iter().fold(false, |escape, byte| escape | (*byte == b'\\'))
 }
 
 #[cold]

@@ -1,9 +1,12 @@
 //! A value as the bytes that it has in its document.
 
 use super::scan::Scanner;
+use super::spans::Spans;
 use super::unescape;
-use super::walk::Walk;
+use super::walk::{Walk, end_of_value};
 use std::borrow::Cow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str;
 
 /// One value of a document that [`parse`](super::parse) has checked: a span of its bytes, without
@@ -11,14 +14,41 @@ use std::str;
 ///
 /// Methods never panic, and those that ask for another kind of value than this one answer with
 /// nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 pub struct Value<'a> {
     raw: &'a [u8],
+    /// Where the document's containers end, where that was noted.
+    spans: Option<&'a Spans>,
+}
+
+impl PartialEq for Value<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw == other.raw
+    }
+}
+
+impl Eq for Value<'_> {}
+
+impl Hash for Value<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.raw.hash(state);
+    }
+}
+
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { raw, spans: _ } = self;
+        f.debug_struct("Value").field("raw", raw).finish()
+    }
 }
 
 impl<'a> Value<'a> {
     pub(crate) fn new(raw: &'a [u8]) -> Self {
-        Self { raw }
+        Self { raw, spans: None }
+    }
+
+    pub(super) fn noted(raw: &'a [u8], spans: &'a Spans) -> Self {
+        Self { raw, spans: Some(spans) }
     }
 
     /// What kind of value it is, by its first byte.
@@ -98,7 +128,8 @@ impl<'a> Value<'a> {
             Kind::Object => self.raw,
             _ => b"{}",
         };
-        Members { raw, walk: Walk::new(raw, 1) }
+        let spans = self.spans;
+        Members { raw, spans, walk: Walk::new(raw, 1) }
     }
 
     /// The elements, if it is an array; else none.
@@ -109,7 +140,7 @@ impl<'a> Value<'a> {
             Kind::Array => self.raw,
             _ => b"[]",
         };
-        Elements { scanner: Scanner::new(raw), at: 1 }
+        Elements { scanner: Scanner::new(raw), spans: self.spans, at: 1 }
     }
 
     /// The value of a key, if it is an object that has the key; of the last one, if it has several.
@@ -125,8 +156,13 @@ impl<'a> Value<'a> {
     pub fn get_many<const N: usize>(self, keys: [&str; N]) -> [Option<Self>; N] {
         let mut values = [None; N];
         for (key, value) in self.members() {
+            let is_plain = !unescape::has_escape(key.quoted);
             for (wanted, found) in keys.iter().zip(&mut values) {
-                if key.str_is(wanted) {
+                let is_it = match is_plain {
+                    true => key.quoted == wanted.as_bytes(),
+                    false => key.str_is(wanted),
+                };
+                if is_it {
                     *found = Some(value);
                 }
             }
@@ -190,6 +226,7 @@ impl<'a> Key<'a> {
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     raw: &'a [u8],
+    spans: Option<&'a Spans>,
     walk: Walk<'a>,
 }
 
@@ -199,10 +236,11 @@ impl<'a> Iterator for Members<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         // The document has been checked, so that there is no error to lose; were there one, the
         // walk would stay where it is.
-        let entry = self.walk.next_entry().ok()??;
-        let quoted = self.raw.get(entry.key)?;
-        let raw = self.raw.get(entry.value)?;
-        Some((Key { quoted }, Value { raw }))
+        let Self { raw, spans, walk } = self;
+        let entry = walk.next_entry_noted(*spans).ok()??;
+        let quoted = raw.get(entry.key)?;
+        let raw = raw.get(entry.value)?;
+        Some((Key { quoted }, Value { raw, spans: *spans }))
     }
 }
 
@@ -210,6 +248,7 @@ impl<'a> Iterator for Members<'a> {
 #[derive(Clone, Debug)]
 pub struct Elements<'a> {
     scanner: Scanner<'a>,
+    spans: Option<&'a Spans>,
     at: usize,
 }
 
@@ -217,17 +256,17 @@ impl<'a> Iterator for Elements<'a> {
     type Item = Value<'a>;
 
     fn next(&mut self) -> Option<Value<'a>> {
-        let Self { scanner, at } = self;
+        let Self { scanner, spans, at } = self;
         let (next, here) = scanner.token(*at).ok()?;
         let start = match next {
             b']' => return None,
             b',' => here + 1,
             _ => here,
         };
-        let (_, start) = scanner.token(start).ok()?;
-        // The array itself is open.
-        let end = scanner.value(start, 1).ok()?;
+        let (first, start) = scanner.token(start).ok()?;
+        let end = end_of_value(*scanner, first, start, *spans).ok()?;
         *at = end;
-        scanner.input().get(start..end).map(Value::new)
+        let raw = scanner.input().get(start..end)?;
+        Some(Value { raw, spans: *spans })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::error::{JsonError, JsonErrorKind};
 use super::scan::Scanner;
+use super::spans::Spans;
 use super::unescape;
 use std::ops::Range;
 
@@ -42,6 +43,15 @@ impl<'a> Walk<'a> {
 
     /// The next member, or none and the object is closed.
     pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, JsonError> {
+        self.next_entry_noted(None)
+    }
+
+    /// As [`Walk::next_entry`], in a checked document whose containers' ends are noted in `spans`.
+    #[inline]
+    pub(super) fn next_entry_noted(
+        &mut self,
+        spans: Option<&Spans>,
+    ) -> Result<Option<Entry>, JsonError> {
         let Self { scanner, at, first } = self;
         let (next, here) = scanner.token(*at)?;
         let key = match (next, *first) {
@@ -54,10 +64,26 @@ impl<'a> Walk<'a> {
             _ => return Err(JsonErrorKind::Malformed.at(here)),
         };
         let key_end = scanner.string(key)?;
-        let (_, value) = scanner.token(scanner.colon(key_end)?)?;
-        // The object itself is open.
-        let end = scanner.value(value, 1)?;
+        let (first_byte, value) = scanner.token(scanner.colon(key_end)?)?;
+        let end = end_of_value(*scanner, first_byte, value, spans)?;
         (*at, *first) = (end, false);
         Ok(Some(Entry { key: key..key_end - 1, value: value..end }))
     }
+}
+
+/// One past the end of the value that begins at `at` with `first`, inside of one open container.
+#[inline]
+pub(super) fn end_of_value(
+    scanner: Scanner<'_>,
+    first: u8,
+    at: usize,
+    spans: Option<&Spans>,
+) -> Result<usize, JsonError> {
+    if matches!(first, b'{' | b'[')
+        && let Some(spans) = spans
+        && let Some(length) = scanner.input().get(at..).and_then(|rest| spans.length_of(rest))
+    {
+        return Ok(at + length);
+    }
+    scanner.value(at, 1)
 }
