@@ -52,6 +52,7 @@ impl<'a> Scanner<'a> {
         let mut depth = open;
         'value: loop {
             let (first, here) = self.token(at)?;
+            spans.begins(here);
             // Strings first, and by itself: a jump table over all kinds of values cannot be
             // foretold.
             if first == b'"' {
@@ -65,7 +66,9 @@ impl<'a> Scanner<'a> {
                 if first == b'{' && next == b'"' {
                     (containers, depth) = (containers << 1 | 1, depth + 1);
                     spans.opened(depth, opening);
-                    at = self.key(here + 1)?;
+                    let (key_end, value) = self.key(here + 1)?;
+                    spans.key(here + 1, key_end);
+                    at = value;
                     continue 'value;
                 } else if next == first + 2 {
                     // In ASCII both closing brackets are two behind the opening ones.
@@ -83,6 +86,7 @@ impl<'a> Scanner<'a> {
             } else {
                 at = literal(self.input, here)?;
             }
+            spans.ended(at);
             loop {
                 if depth == open {
                     return Ok(at);
@@ -92,8 +96,10 @@ impl<'a> Scanner<'a> {
                 match (next, containers & 1) {
                     (b',', 0) => continue 'value,
                     (b',', _) => {
-                        at = self.opening_quote(at)?;
-                        at = self.key(at)?;
+                        let key = self.opening_quote(at)?;
+                        let (key_end, value) = self.key(key)?;
+                        spans.key(key, key_end);
+                        at = value;
                         continue 'value;
                     }
                     (b'}', 1) | (b']', 0) => {
@@ -115,9 +121,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// From one past a key's opening quote to one past the colon behind it.
+    /// From one past a key's opening quote to its closing one, and to one past the colon behind it.
     #[inline(always)]
-    fn key(self, at: usize) -> Result<usize, JsonError> {
+    fn key(self, at: usize) -> Result<(usize, usize), JsonError> {
         let word = self.input.get(at..).and_then(<[u8]>::first_chunk);
         let word = word.map_or(0, |word| u64::from_le_bytes(*word));
         let end = match word & FIVE_BYTES {
@@ -125,7 +131,7 @@ impl<'a> Scanner<'a> {
             ROLE | TYPE | TEXT => at + 5,
             _ => self.string(at)?,
         };
-        self.colon(end)
+        Ok((end - 1, self.colon(end)?))
     }
 
     /// One past the colon that must come next.

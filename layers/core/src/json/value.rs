@@ -129,7 +129,8 @@ impl<'a> Value<'a> {
             _ => b"{}",
         };
         let spans = self.spans;
-        Members { raw, spans, walk: Walk::new(raw, 1) }
+        let noted = spans.and_then(|spans| spans.first_member(raw)).filter(|_| raw.len() > 2);
+        Members { raw, spans, noted, walk: Walk::new(raw, 1) }
     }
 
     /// The elements, if it is an array; else none.
@@ -227,6 +228,8 @@ impl<'a> Key<'a> {
 pub struct Members<'a> {
     raw: &'a [u8],
     spans: Option<&'a Spans>,
+    /// The next member in the notes, where they have them.
+    noted: Option<usize>,
     walk: Walk<'a>,
 }
 
@@ -236,7 +239,13 @@ impl<'a> Iterator for Members<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         // The document has been checked, so that there is no error to lose; were there one, the
         // walk would stay where it is.
-        let Self { raw, spans, walk } = self;
+        let Self { raw, spans, noted, walk } = self;
+        if let (Some(spans), Some(at)) = (*spans, *noted) {
+            let (key, value, next) = spans.member(raw, at)?;
+            *noted = Some(next);
+            let value = Value { raw: raw.get(value)?, spans: Some(spans) };
+            return Some((Key { quoted: raw.get(key)? }, value));
+        }
         let entry = walk.next_entry_noted(*spans).ok()??;
         let quoted = raw.get(entry.key)?;
         let raw = raw.get(entry.value)?;
