@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use backstop_core::dialect::is_stateful;
 use backstop_core::error::{BoxError, Error};
 use backstop_core::{
-    Action, AttemptCell, Bounds, CallContext, CallOptions, Exhausted, Guard, Next, OnExhausted,
-    Original, RequestBody, Reservation, Retries, Rung, Verdict, WaitReason,
+    Action, AttemptCell, CallContext, CallOptions, Exhausted, Guard, Next, OnExhausted, Original,
+    RequestBody, Reservation, Retries, Verdict, WaitReason,
 };
 use http::{Extensions, Request, Response};
 use tower_service::Service;
 
-use crate::config::{Config, keeps_request};
+use crate::config::Config;
+use crate::terms::Terms;
 
 /// One call: what is needed to send it again, and the decision whether to.
 ///
@@ -25,9 +26,7 @@ pub(crate) struct Call<S> {
     /// attempt where no other can come.
     request: Option<Kept>,
     keeps_request: bool,
-    deadline: Option<Instant>,
-    /// What this call wants otherwise than the layer is set; rare.
-    own: Option<Box<Own>>,
+    terms: Terms,
     failed: Option<Box<Failed>>,
     /// The place that the request has in the process's buffers, as long as it is kept.
     place: Option<Reservation>,
@@ -75,75 +74,6 @@ impl Kept {
     }
 }
 
-/// The settings as they are for one call.
-pub(crate) struct Own {
-    bounds: Bounds,
-    on_exhausted: OnExhausted,
-    retry_stateful: bool,
-}
-
-impl Own {
-    /// What the request's extensions, a layer above or the deadline set for this call; nothing, mostly.
-    #[inline]
-    pub(crate) fn of(config: &Config, extensions: &mut Extensions) -> Option<Box<Self>> {
-        if config.deadline.is_none() && extensions.is_empty() {
-            return None;
-        }
-        Self::read(config, extensions)
-    }
-
-    fn read(config: &Config, extensions: &mut Extensions) -> Option<Box<Self>> {
-        let context = extensions.get::<CallContext>();
-        let options = CallOptions::of(extensions);
-        if options.is_none() && config.deadline.is_none() {
-            return None;
-        }
-        let mut bounds = config.bounds.clone();
-        if let Some(context) = context {
-            let planned =
-                context.chain().and_then(|chain| chain.rungs().get(context.rung() as usize));
-            bounds.attempts = planned.map(Rung::attempts);
-            bounds.deadline = context.deadline();
-        }
-        if let Some(options) = options {
-            bounds.guards = options.guards(&bounds.guards);
-            // The caller's number counts for the primary; a fallback has its own.
-            if context.is_none_or(|context| context.rung() == 0) {
-                bounds.attempts = options.attempts().or(bounds.attempts);
-            }
-        }
-        let on_exhausted = options.and_then(CallOptions::exhaustion).unwrap_or(config.on_exhausted);
-        let retry_stateful =
-            options.and_then(CallOptions::stateful).unwrap_or(config.retry_stateful);
-        let time = options.and_then(CallOptions::time).or(config.deadline);
-        if let (None, Some(time)) = (bounds.deadline, time) {
-            let now = tokio::time::Instant::now();
-            bounds.deadline = now.checked_add(time).map(tokio::time::Instant::into_std);
-            // The layers below must stop at the same instant.
-            match (context, bounds.deadline) {
-                (Some(context), Some(deadline)) => context.set_deadline(deadline),
-                (Some(_), None) => {}
-                (None, deadline) => {
-                    let options = options.cloned().unwrap_or_default();
-                    let context = CallContext::new(options, Some(now.into_std()), deadline);
-                    extensions.insert(context);
-                }
-            }
-        }
-        Some(Box::new(Self { bounds, on_exhausted, retry_stateful }))
-    }
-
-    /// Whether the call's deadline has come before it began.
-    pub(crate) fn is_late(&self) -> bool {
-        let deadline = self.bounds.deadline;
-        deadline.is_some_and(|at| at <= tokio::time::Instant::now().into_std())
-    }
-
-    pub(crate) fn keeps_request(&self) -> bool {
-        keeps_request(&self.bounds, self.on_exhausted)
-    }
-}
-
 /// What there is to remember once an attempt has failed.
 #[derive(Default)]
 struct Failed {
@@ -168,13 +98,12 @@ impl<S> Call<S> {
     pub(crate) fn new(
         service: Option<S>,
         config: Arc<Config>,
-        own: Option<Box<Own>>,
+        terms: Terms,
         request: Option<Kept>,
         keeps_request: bool,
         place: Option<Reservation>,
     ) -> Self {
-        let deadline = own.as_ref().and_then(|own| own.bounds.deadline);
-        Self { config, service, request, keeps_request, deadline, own, failed: None, place }
+        Self { config, service, request, keeps_request, terms, failed: None, place }
     }
 
     pub(crate) fn retries(&self) -> u32 {
@@ -182,7 +111,7 @@ impl<S> Call<S> {
     }
 
     pub(crate) const fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        self.terms.deadline
     }
 
     /// Remembers an error of the service's readiness until the body is there.
@@ -201,25 +130,13 @@ impl<S> Call<S> {
         self.place = place.filter(|_| self.keeps_request);
         if let Some(Kept::Own(request)) = &mut self.request {
             *request.body_mut() = body;
-            begin_first(request);
+            begin_first(request.extensions());
         }
         self.failed.as_mut()?.unready.take()
     }
 
     fn context(&self) -> Option<&CallContext> {
         self.request.as_ref()?.context()
-    }
-
-    fn on_exhausted(&self) -> OnExhausted {
-        self.own.as_ref().map_or(self.config.on_exhausted, |own| own.on_exhausted)
-    }
-
-    fn retries_stateful(&self) -> bool {
-        self.own.as_ref().map_or(self.config.retry_stateful, |own| own.retry_stateful)
-    }
-
-    fn bounds(&self) -> &Bounds {
-        self.own.as_ref().map_or(&self.config.bounds, |own| &own.bounds)
     }
 }
 
@@ -272,12 +189,13 @@ where
             return Step::Done(result);
         }
         let may_be_done = was_sent && verdict.may_be_processed();
-        if may_be_done && !self.retries_stateful() && self.is_stateful() {
+        if may_be_done && !self.terms.retry_stateful(&self.config) && self.is_stateful() {
             return Step::Done(self.exhaust(Guard::Stateful, verdict, result));
         }
         let mut failed = self.failed.take().unwrap_or_default();
         let Config { schedule, seed, .. } = &*self.config;
-        let next = failed.retries.next(schedule, self.bounds(), verdict.hint(), now, seed);
+        let bounds = self.terms.bounds(&self.config);
+        let next = failed.retries.next(schedule, &bounds, verdict.hint(), now, seed);
         self.failed = Some(failed);
         match next {
             Next::Wait { wait, reason } => {
@@ -294,7 +212,7 @@ where
         let failed = self.failed.get_or_insert_default();
         !std::mem::replace(&mut failed.repeated_unprocessed, true)
             && self.keeps_request
-            && !self.bounds().allow_no_retry()
+            && !self.terms.bounds(&self.config).allow_no_retry()
     }
 
     fn is_stateful(&self) -> bool {
@@ -331,7 +249,7 @@ where
 
     /// The first retry of a layer that stands alone: from here on there is something to tell.
     fn insert_context(&mut self, wait: Duration, reason: WaitReason) -> u32 {
-        let deadline = self.deadline;
+        let deadline = self.terms.deadline;
         let Some(Kept::Own(request)) = &mut self.request else { return 0 };
         let options = request.extensions().get::<CallOptions>().cloned().unwrap_or_default();
         let context = CallContext::new(options, None, deadline);
@@ -355,7 +273,7 @@ where
             retries = retries.count(), class = verdict.class().as_str(), guard = guard.as_str(),
             "the attempt failed; no other comes"
         );
-        let as_error = self.on_exhausted() == OnExhausted::Error;
+        let as_error = self.terms.on_exhausted(&self.config) == OnExhausted::Error;
         let request = match &self.request {
             Some(kept) if as_error || result.is_err() => kept.again(),
             _ => None,
@@ -371,7 +289,7 @@ where
                     .and_then(|labels| labels.node.as_deref().or(labels.run.as_deref())),
             )
             .with_retries(retries.count(), retries.waited())
-            .with_disabled(self.bounds().guards.disabled())
+            .with_disabled(self.terms.bounds(&self.config).guards.disabled())
             .with_source(result.err().map(Into::into));
         let exhausted = if as_error { exhausted.as_timeout() } else { exhausted };
         Err(Error::Exhausted(Box::new(exhausted)))
@@ -379,8 +297,8 @@ where
 }
 
 /// Tells the layers below that the call begins, if there is something to tell it by.
-pub(crate) fn begin_first(request: &Request<RequestBody>) {
-    if let Some(context) = CallContext::of(request) {
+pub(crate) fn begin_first(extensions: &Extensions) {
+    if let Some(context) = extensions.get::<CallContext>() {
         context.begin_first();
     }
 }

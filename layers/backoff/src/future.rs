@@ -13,8 +13,9 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
-use crate::call::{Call, Kept, Own, Step, begin_first, present_failure};
+use crate::call::{Call, Kept, Step, begin_first, present_failure};
 use crate::config::Config;
+use crate::terms::Terms;
 
 pin_project! {
     /// The future of a [`Backoff`](crate::Backoff) call. Dropping it cancels the attempt in flight, or
@@ -77,8 +78,8 @@ where
         mut request: Request<B>,
         unready: &mut Option<Error>,
     ) -> Self {
-        let own = Own::of(config, request.extensions_mut());
-        let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
+        let terms = Terms::of(config, request.extensions_mut());
+        let keeps_request = terms.keep_request(config);
         let (head, body) = request.into_parts();
         let mut collect = Collect::new(body, config.body_limit);
         if keeps_request {
@@ -87,24 +88,24 @@ where
         // Most bodies are there already: then the service that is ready is called right here. Whoever
         // polls later brings a waker that wakes.
         let body = Pin::new(&mut collect).poll_collect(&mut Context::from_waker(Waker::noop()));
-        let is_late = own.as_ref().is_some_and(|own| own.is_late());
+        let is_late = terms.are_late();
         let body = match body {
             Poll::Ready(Ok(body)) if unready.is_none() && !is_late => body,
             body => {
                 let unready = if is_late { Some(Error::past_deadline()) } else { unready.take() };
                 let request = Request::from_parts(head, RequestBody::empty());
-                return Self::unsent(ready, config, own, request, collect, body, unready);
+                return Self::unsent(ready, config, terms, request, collect, body, unready);
             }
         };
-        if own.is_none() && !keeps_request {
+        if !head.extensions.is_empty() {
+            begin_first(&head.extensions);
+        }
+        if !keeps_request && terms.deadline.is_none() {
             let attempt = ready.call(Request::from_parts(head, body));
             return Self { kind: Kind::Once { attempt } };
         }
         let place = Pin::new(&mut collect).take_place();
         let request = Request::from_parts(head, body);
-        if own.is_some() {
-            begin_first(&request);
-        }
         let kept = if keeps_request { Some(Kept::of(&request)) } else { None };
         // The service that was polled ready is the one that is called. The clone, which has reserved
         // nothing, goes along and is polled ready itself before it is called. The other way round, a
@@ -112,7 +113,7 @@ where
         let attempt = ready.call(request);
         let service = if keeps_request { Some(ready.clone()) } else { None };
         let config = Arc::clone(config);
-        let call = Call::new(service, config, own, kept, keeps_request, place);
+        let call = Call::new(service, config, terms, kept, keeps_request, place);
         Self { kind: Kind::Deciding { state: State::Calling { attempt }, timer: None, call } }
     }
 
@@ -121,13 +122,13 @@ where
     fn unsent(
         ready: &mut S,
         config: &Arc<Config>,
-        own: Option<Box<Own>>,
+        terms: Terms,
         request: Request<RequestBody>,
         mut collect: Collect<B>,
         body: Poll<Result<RequestBody, Error>>,
         unready: Option<Error>,
     ) -> Self {
-        let keeps_request = own.as_ref().map_or(config.keeps_request, |own| own.keeps_request());
+        let keeps_request = terms.keep_request(config);
         // What was reserved is dropped, so that others can use the place while a slow caller sends its
         // body.
         *ready = ready.clone();
@@ -135,7 +136,7 @@ where
         let mut call = Call::new(
             service,
             Arc::clone(config),
-            own,
+            terms,
             Some(Kept::Own(request)),
             keeps_request,
             None,

@@ -5,6 +5,7 @@ mod config;
 mod future;
 mod layer;
 mod service;
+mod terms;
 
 pub use config::BackoffBuilder;
 pub use future::ResponseFuture;

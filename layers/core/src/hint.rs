@@ -105,10 +105,10 @@ pub(crate) fn should_retry(headers: &HeaderMap) -> Option<bool> {
 }
 
 /// What each header of this name says: a front may have added one of its own.
-pub(crate) fn texts<'a>(
-    headers: &'a HeaderMap,
+pub(crate) fn texts(
+    headers: &HeaderMap,
     name: impl http::header::AsHeaderName,
-) -> impl Iterator<Item = &'a str> {
+) -> impl Iterator<Item = &str> {
     headers.get_all(name).iter().filter_map(|value| text(Some(value)))
 }
 
@@ -136,7 +136,7 @@ mod tests {
         let headers = headers
             .iter()
             .map(|(name, value)| {
-                (http::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+                (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
             })
             .collect();
         Hint::of_headers(&headers, || now)
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(millis(&[("retry-after", "2"), ("retry-after", "3")]), Some(2_000));
         let words = |words: [&'static str; 2]| {
-            let name = http::HeaderName::from_static("x-should-retry");
+            let name = HeaderName::from_static("x-should-retry");
             let headers = words.map(|word| (name.clone(), HeaderValue::from_static(word)));
             should_retry(&headers.into_iter().collect())
         };
