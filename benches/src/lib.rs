@@ -107,9 +107,13 @@ pub fn headers_only() -> ClassifyLayer {
     builder.build().expect("a layer")
 }
 
-/// A request as callers build one: a POST of 2 KiB with six headers.
+/// A request as callers build one: a chat of 2 KiB, with six headers.
 #[must_use]
 pub fn request() -> Request<RequestBody> {
+    let prompt = "Say which of these two answers is the better one, and why. ".repeat(31);
+    let body = format!(
+        r#"{{"model":"judge","temperature":1.0,"messages":[{{"role":"system","content":"You are fair."}},{{"role":"user","content":"{prompt}"}}]}}"#
+    );
     let key = black_box("Bearer sk-0123456789").to_owned();
     Request::post("https://api.example.com/v1/chat/completions")
         .header("authorization", key)
@@ -118,7 +122,7 @@ pub fn request() -> Request<RequestBody> {
         .header("user-agent", "bench/1")
         .header("x-stainless-lang", "none")
         .header("x-trace", "abc")
-        .body(RequestBody::from(vec![b' '; 2048]))
+        .body(RequestBody::from(body))
         .expect("a request")
 }
 

@@ -108,7 +108,7 @@ where
     /// Sends `request` and reads the answer to its end, well or not.
     pub(crate) async fn send<B>(&self, request: Request<B>) -> Result<Received<Error>, Error>
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
         let call = async { Ok(receive(self.stack.clone().oneshot(request).await?).await) };

@@ -45,7 +45,7 @@ impl Kept {
     #[inline]
     pub(crate) fn of(request: &Request<RequestBody>) -> Self {
         match CallContext::of(request) {
-            Some(context) if context.original().is_some() => Self::Shared(context.clone()),
+            Some(context) if context.shares_original() => Self::Shared(context.clone()),
             _ => Self::Own(request.clone()),
         }
     }

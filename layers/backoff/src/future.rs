@@ -65,7 +65,7 @@ impl<S, B, RB> ResponseFuture<S, B, RB>
 where
     S: Service<Request<RequestBody>> + Clone,
     S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
     /// A call of the service `ready`, which was polled ready.
@@ -160,7 +160,7 @@ impl<S, B, RB> Future for ResponseFuture<S, B, RB>
 where
     S: Service<Request<RequestBody>, Response = Response<RB>> + Clone,
     S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
     RB: Body,
 {
@@ -196,7 +196,7 @@ fn poll_deciding<S, B, RB>(
 where
     S: Service<Request<RequestBody>, Response = Response<RB>>,
     S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
     RB: Body,
 {

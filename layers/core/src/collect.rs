@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -50,7 +51,7 @@ impl<B> Collect<B> {
 
 impl<B> Collect<B>
 where
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
     /// Polls for the whole body.
@@ -67,6 +68,12 @@ where
         let mut this = self.as_mut().project();
         if this.gathered.is_some() {
             return self.poll_rest(None, cx);
+        }
+        if let Some(whole) = whole(this.body.as_mut().get_mut()) {
+            return Poll::Ready(match whole.len() > *this.limit {
+                true => Err(Error::TooLarge { limit: *this.limit }),
+                false => Ok(whole),
+            });
         }
         if this.body.size_hint().lower() > *this.limit {
             return Poll::Ready(Err(Error::TooLarge { limit: *this.limit }));
@@ -120,6 +127,13 @@ where
             }
         }
     }
+}
+
+/// A body that a layer above has read whole already, in as many pieces as it has.
+#[inline(always)]
+fn whole<B: 'static>(body: &mut B) -> Option<RequestBody> {
+    let body: &mut dyn Any = body;
+    body.downcast_mut().map(std::mem::take)
 }
 
 /// Without the prompt.

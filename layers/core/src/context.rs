@@ -24,7 +24,7 @@ struct Inner {
     options: CallOptions,
     id: OnceLock<CallId>,
     chain: OnceLock<Chain>,
-    original: OnceLock<Original>,
+    original: OnceLock<Kept>,
     started: Option<Instant>,
     deadline: OnceLock<Instant>,
     attempt: AtomicU32,
@@ -41,6 +41,11 @@ type Decisions = OnceLock<Box<Noted>>;
 struct Noted {
     decision: Decision,
     next: Decisions,
+}
+
+struct Kept {
+    original: Original,
+    is_shared: bool,
 }
 
 /// Something that was decided about a call without an attempt: a rung that was skipped, an answer that
@@ -115,15 +120,22 @@ impl CallContext {
         let _ = self.inner.chain.set(chain);
     }
 
-    /// The request as the caller sent it, where the router keeps it for every layer below.
+    /// The request as the caller sent it, where a router keeps it.
     #[must_use]
     pub fn original(&self) -> Option<&Original> {
-        self.inner.original.get()
+        self.inner.original.get().map(|kept| &kept.original)
     }
 
-    /// Keeps the request as the caller sent it for every layer below: one copy serves them all.
-    pub fn keep(&self, original: Original) {
-        let _ = self.inner.original.set(original);
+    /// Whether the layers below may make their repeats from [`CallContext::original`].
+    #[must_use]
+    pub fn shares_original(&self) -> bool {
+        self.inner.original.get().is_some_and(|kept| kept.is_shared)
+    }
+
+    /// Keeps the request as the caller sent it: for the router alone, or, if it `is_shared`, so that one
+    /// copy serves every layer below.
+    pub fn keep(&self, original: Original, is_shared: bool) {
+        let _ = self.inner.original.set(Kept { original, is_shared });
     }
 
     /// The request of the current rung once more, made from [`CallContext::original`]; `None` where none

@@ -38,7 +38,7 @@ struct Call<S> {
     service: Option<S>,
     walk: Walk,
     /// The request whose turn is next; its body is empty until the caller's was read.
-    request: Option<Request<RequestBody>>,
+    request: Option<Box<Request<RequestBody>>>,
     /// An error of the service's readiness, met before the call began.
     unready: Option<Error>,
     /// The place that the request has in the process's buffers.
@@ -65,7 +65,7 @@ impl<S, B, RB> ResponseFuture<S, B, RB>
 where
     S: Service<Request<RequestBody>> + Clone,
     S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
     #[inline]
@@ -76,7 +76,7 @@ where
         unready: &mut Option<Error>,
     ) -> Self {
         let (mut head, body) = request.into_parts();
-        let mut walk = Walk::new(config, &mut head.extensions);
+        let walk = Walk::new(config, &mut head.extensions);
         let mut collect =
             Collect::new(body, config.body_limit).within(config.buffer_limit.as_ref());
         // Most bodies are there already: then the service that is ready is called right here. Whoever
@@ -86,7 +86,8 @@ where
         let body = match polled {
             Poll::Ready(Ok(body)) if unready.is_none() => body,
             polled => {
-                let request = Some(Request::from_parts(head, RequestBody::empty()));
+                let request = Request::from_parts(head, RequestBody::empty());
+                let request = Some(Box::new(request));
                 // What was reserved is dropped, so that others can use the place while a slow caller
                 // sends its body.
                 *ready = ready.clone();
@@ -146,7 +147,7 @@ impl<S, B, RB> Future for ResponseFuture<S, B, RB>
 where
     S: Service<Request<RequestBody>, Response = Response<RB>> + Clone,
     S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
     RB: Body,
 {
@@ -188,7 +189,7 @@ where
                     match service.poll_ready(cx) {
                         Poll::Ready(Ok(())) => {
                             let Some(request) = call.request.take() else { return Poll::Pending };
-                            let attempt = service.call(request);
+                            let attempt = service.call(*request);
                             this.state.set(State::Calling { attempt });
                             continue;
                         }

@@ -64,7 +64,7 @@ impl<S, B, RB> Service<Request<B>> for FallbackRouter<S>
 where
     S: Service<Request<RequestBody>, Response = Response<RB>> + Clone,
     S::Error: Into<BoxError>,
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<BoxError>,
     RB: Body,
 {

@@ -17,8 +17,6 @@ use crate::config::Config;
 pub(crate) struct Walk {
     config: Arc<Config>,
     context: CallContext,
-    /// The request as the caller sent it, where no context keeps it and another rung may need it.
-    original: Option<Original>,
 }
 
 /// What follows the end of a rung.
@@ -26,7 +24,7 @@ pub(crate) enum Step<RB> {
     /// The call is over.
     Done(Result<Response<RB>, Error>),
     /// Another rung is asked with `request` after `wait`; the failed answer's rest is to be let go.
-    Next { request: Request<RequestBody>, answer: Option<RB>, wait: Duration },
+    Next { request: Box<Request<RequestBody>>, answer: Option<RB>, wait: Duration },
 }
 
 impl Walk {
@@ -34,7 +32,7 @@ impl Walk {
     #[inline]
     pub(crate) fn new(config: &Arc<Config>, extensions: &mut Extensions) -> Self {
         let context = context(config, extensions);
-        Self { config: Arc::clone(config), context, original: None }
+        Self { config: Arc::clone(config), context }
     }
 
     /// Plans the chain, and makes `request` one for the primary.
@@ -42,8 +40,8 @@ impl Walk {
     /// # Errors
     /// What forbids the call; nothing is sent.
     #[inline]
-    pub(crate) fn begin(&mut self, request: &mut Request<RequestBody>) -> Result<(), Error> {
-        let Self { config, context, original } = self;
+    pub(crate) fn begin(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+        let Self { config, context } = self;
         if context.chain().is_none() {
             let chain = context.options().planned().unwrap_or(&config.chain);
             context.plan(chain.clone());
@@ -63,10 +61,8 @@ impl Walk {
             return Err(no_credential(lacking));
         }
         let may_repeat = || chain.rungs().iter().any(|rung| rung.attempts() > 1);
-        if config.shares_original && (chain.has_fallback() || may_repeat()) {
-            context.keep(Original::of(request));
-        } else if chain.has_fallback() {
-            *original = Some(Original::of(request));
+        if chain.has_fallback() || (config.shares_original && may_repeat()) {
+            context.keep(Original::of(request), config.shares_original);
         }
         if let Some(primary) = chain.rungs().first() {
             rewrite::apply(request, primary.profile(), Place::Primary).map_err(unfit)?;
@@ -122,7 +118,7 @@ impl Walk {
         &self,
         verdict: &Verdict,
         now: std::time::Instant,
-    ) -> Option<(Request<RequestBody>, Duration)> {
+    ) -> Option<(Box<Request<RequestBody>>, Duration)> {
         let chain = self.context.chain()?.clone();
         let from = self.context.rung();
         let failed = chain.rungs().get(from as usize)?.profile();
@@ -135,8 +131,7 @@ impl Walk {
                     continue;
                 }
             };
-            let original = self.original.as_ref().or_else(|| self.context.original())?;
-            let mut request = original.request();
+            let mut request = self.context.original()?.request();
             if let Err(unfit) = rewrite::apply(&mut request, profile, Place::Fallback) {
                 self.skip(profile, unfit, now);
                 continue;
@@ -145,7 +140,7 @@ impl Walk {
             self.context.begin_next(wait, reason);
             request.extensions_mut().insert(self.context.clone());
             self.announce(failed, profile, verdict, wait);
-            return Some((request, wait));
+            return Some((Box::new(request), wait));
         }
         None
     }
@@ -196,7 +191,7 @@ impl Walk {
         if options.stateful().unwrap_or(self.config.retry_stateful) {
             return false;
         }
-        let original = self.original.as_ref().or_else(|| self.context.original());
+        let original = self.context.original();
         original.is_some_and(|original| is_stateful(&original.body().to_bytes()))
     }
 }

@@ -43,7 +43,7 @@ fn framing(seen: &SeenRequest) -> (&str, String) {
 /// Sends `request` to a provider that fails once, and returns what it saw.
 async fn sent_twice<B>(request: impl FnOnce(String) -> Request<B>) -> Vec<SeenRequest>
 where
-    B: Body<Data = Bytes> + Send + Unpin,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<backstop::vocabulary::BoxError>,
 {
     let provider = ScriptedProvider::start([Answer::status(503), openai::chat("model-a", "hello")])
