@@ -39,7 +39,7 @@ pin_project! {
         /// handed back.
         Once { #[pin] attempt: S::Future },
         /// What comes of an attempt decides whether another one follows.
-        Deciding { #[pin] state: State<B, S::Future, RB>, #[pin] timer: Option<Sleep>, call: Call<S> },
+        Deciding { #[pin] state: State<B, S::Future, RB>, timer: Timer, call: Call<S> },
         /// The call is over.
         Done,
     }
@@ -189,7 +189,7 @@ where
 #[inline(never)]
 fn poll_deciding<S, B, RB>(
     mut state: Pin<&mut State<B, S::Future, RB>>,
-    mut timer: Pin<&mut Option<Sleep>>,
+    timer: &mut Timer,
     call: &mut Call<S>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Response<RB>, Error>>
@@ -215,7 +215,7 @@ where
                     }
                     Poll::Ready(Err(error)) => Err(error),
                     Poll::Pending => {
-                        ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
+                        ready!(poll_deadline(timer, call.deadline(), cx));
                         Err(Error::past_deadline())
                     }
                 }
@@ -231,7 +231,7 @@ where
                 }
                 Poll::Ready(Err(error)) => Err(error),
                 Poll::Pending => {
-                    ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
+                    ready!(poll_deadline(timer, call.deadline(), cx));
                     Err(Error::past_deadline())
                 }
             },
@@ -249,17 +249,17 @@ where
                     Err(Error::from_inner(error))
                 }
                 Poll::Pending => {
-                    ready!(poll_deadline(timer.as_mut(), call.deadline(), cx));
+                    ready!(poll_deadline(timer, call.deadline(), cx));
                     was_sent = true;
                     Err(Error::past_deadline())
                 }
             },
             StateProjection::Waiting { mut drain, drain_until, until } => {
                 if drain.as_mut().poll_drain(cx).is_pending() {
-                    ready!(poll_until(timer.as_mut(), *drain_until, cx));
+                    ready!(poll_until(timer, *drain_until, cx));
                     drain.drop_body();
                 }
-                ready!(poll_until(timer.as_mut(), *until, cx));
+                ready!(poll_until(timer, *until, cx));
                 state.set(State::Readying);
                 continue;
             }
@@ -310,7 +310,7 @@ impl<B, F, RB> State<B, F, RB> {
 }
 
 fn poll_deadline(
-    timer: Pin<&mut Option<Sleep>>,
+    timer: &mut Timer,
     deadline: Option<std::time::Instant>,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
@@ -321,17 +321,16 @@ fn poll_deadline(
 }
 
 /// One timer serves the call: it is set anew where it stands at another instant.
-fn poll_until(mut timer: Pin<&mut Option<Sleep>>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
-    match timer.as_mut().as_pin_mut() {
-        Some(sleep) if sleep.deadline() == at => {}
-        Some(sleep) => sleep.reset(at),
-        None => timer.set(Some(sleep_until(at))),
+fn poll_until(timer: &mut Timer, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+    if sleep.deadline() != at {
+        sleep.as_mut().reset(at);
     }
-    match timer.as_pin_mut() {
-        Some(sleep) => sleep.poll(cx),
-        None => Poll::Pending,
-    }
+    sleep.as_mut().poll(cx)
 }
+
+/// Made when something is first waited for. In a box, since it has a hundred bytes, and calls are moved.
+type Timer = Option<Pin<Box<Sleep>>>;
 
 fn far(now: Instant, wait: Duration) -> Instant {
     now + wait.min(FOR_EVER)

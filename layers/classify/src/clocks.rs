@@ -99,6 +99,10 @@ impl Default for Timeouts {
     }
 }
 
+/// The timer of one attempt, made when something is first waited for. In a box, since it has a hundred
+/// bytes, and attempts are moved.
+pub(crate) type Timer = Option<Pin<Box<Sleep>>>;
+
 /// Which timeouts of one attempt are running, and since when. Knows no timer: it is told `now` and
 /// answers which is due next.
 #[derive(Debug)]
@@ -218,11 +222,7 @@ impl Clocks {
 
     /// Ready with the timeout that has come. `timer` is made when it is first needed, and set anew
     /// only when it fires: most attempts never touch it.
-    pub(crate) fn poll_due(
-        &self,
-        timer: Pin<&mut Option<Sleep>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<TimedOut> {
+    pub(crate) fn poll_due(&self, timer: &mut Timer, cx: &mut Context<'_>) -> Poll<TimedOut> {
         let Some((at, which)) = self.due() else { return Poll::Pending };
         poll_no_later(timer, at, cx).map(|()| which)
     }
@@ -231,7 +231,7 @@ impl Clocks {
     pub(crate) fn poll_due_or(
         &self,
         moment: Option<Instant>,
-        timer: Pin<&mut Option<Sleep>>,
+        timer: &mut Timer,
         cx: &mut Context<'_>,
     ) -> Poll<Option<TimedOut>> {
         match (self.due(), moment) {
@@ -244,18 +244,12 @@ impl Clocks {
     }
 }
 
-fn poll_no_later(
-    mut timer: Pin<&mut Option<Sleep>>,
-    at: Instant,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    match timer.as_mut().as_pin_mut() {
+fn poll_no_later(timer: &mut Timer, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+    if sleep.deadline() > at {
         // Due earlier than the timer stands, which would fire too late.
-        Some(sleep) if sleep.deadline() > at => sleep.reset(at),
-        Some(_) => {}
-        None => timer.set(Some(sleep_until(at))),
+        sleep.as_mut().reset(at);
     }
-    let Some(mut sleep) = timer.as_pin_mut() else { return Poll::Pending };
     loop {
         ready!(sleep.as_mut().poll(cx));
         if sleep.deadline() >= at {
@@ -345,10 +339,10 @@ mod tests {
         let t0 = Instant::now();
         let mut clocks = Clocks::new(Timeouts::none().idle(Some(secs(5))), None, t0);
         clocks.head_came(false, t0);
-        let mut timer = std::pin::pin!(None);
+        let mut timer = None;
         let mut fired = None;
         std::future::poll_fn(|cx| {
-            if clocks.poll_due(timer.as_mut(), cx).is_ready() {
+            if clocks.poll_due(&mut timer, cx).is_ready() {
                 fired = Some(Instant::now());
                 return Poll::Ready(());
             }

@@ -11,11 +11,11 @@ use http::response::Parts;
 use http::{Extensions, Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::body::ClassifyBody;
 use crate::classifier::Answer;
-use crate::clocks::Clocks;
+use crate::clocks::{Clocks, Timer};
 use crate::config::Config;
 use crate::peek::Peek;
 use crate::watch::late;
@@ -26,8 +26,7 @@ pin_project! {
     pub struct ResponseFuture<F, RB> {
         #[pin]
         state: State<F, RB>,
-        #[pin]
-        timer: Option<Sleep>,
+        timer: Timer,
         attempt: Attempt,
     }
 }
@@ -179,14 +178,14 @@ where
                         return Poll::Ready(Err(attempt.judge_error(Error::from_inner(error))));
                     }
                     Poll::Pending => {
-                        let timeout = ready!(attempt.clocks().poll_due(this.timer.as_mut(), cx));
+                        let timeout = ready!(attempt.clocks().poll_due(this.timer, cx));
                         this.state.set(State::Done);
                         return Poll::Ready(Err(attempt.timed_out(timeout)));
                     }
                 },
                 StateProjection::Peeking { peek } => {
                     let Some(held) = peek else { return Poll::Pending };
-                    let held = ready!(held.poll_settled(this.timer.as_mut(), cx));
+                    let held = ready!(held.poll_settled(this.timer, cx));
                     let released = peek.take().map(|peek| peek.release(held, attempt));
                     this.state.set(State::Done);
                     if let Some(response) = released {

@@ -8,8 +8,8 @@ use backstop_core::{AttemptCell, HeldFrames};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tokio::time::Sleep;
 
+use crate::clocks::Timer;
 use crate::watch::{Watch, abnormal_end, broken, is_whole};
 
 pin_project! {
@@ -19,8 +19,7 @@ pin_project! {
         rest: Rest<RB>,
         cell: AttemptCell,
         left: Option<u64>,
-        #[pin]
-        timer: Option<Sleep>,
+        timer: Timer,
     }
 
     impl<RB> PinnedDrop for Judged<RB> {

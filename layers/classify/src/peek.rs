@@ -12,11 +12,11 @@ use http::header::CONTENT_LENGTH;
 use http::response::Parts;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::body::ClassifyBody;
 use crate::classifier::Answer;
-use crate::clocks::Clocks;
+use crate::clocks::{Clocks, Timer};
 use crate::config::HoldOverflow;
 use crate::decode::Decoder;
 use crate::document::Document;
@@ -124,7 +124,7 @@ where
     /// Reads until it is clear what the answer is, or nothing more may be held.
     pub(crate) fn poll_settled(
         &mut self,
-        timer: Pin<&mut Option<Sleep>>,
+        timer: &mut Timer,
         cx: &mut Context<'_>,
     ) -> Poll<Settled> {
         if self.until == Until::Head {
@@ -174,7 +174,7 @@ where
         self.clocks().overdue().map(Settled::TimedOut)
     }
 
-    fn poll_late(&self, timer: Pin<&mut Option<Sleep>>, cx: &mut Context<'_>) -> Poll<Settled> {
+    fn poll_late(&self, timer: &mut Timer, cx: &mut Context<'_>) -> Poll<Settled> {
         self.clocks().poll_due_or(self.head_must_do_by, timer, cx).map(|due| match due {
             Some(timeout) => Settled::TimedOut(timeout),
             None => Settled::Head,

@@ -26,8 +26,7 @@ pin_project! {
     {
         #[pin]
         state: State<B, S::Future, RB>,
-        #[pin]
-        timer: Option<Sleep>,
+        timer: Timer,
         call: Option<Call<S>>,
     }
 }
@@ -168,7 +167,7 @@ where
                         Poll::Ready(Ok(body)) => call.begin(body, Pin::new(collect).take_place()),
                         Poll::Ready(Err(error)) => Some(error),
                         Poll::Pending => {
-                            ready!(poll_deadline(this.timer.as_mut(), call.walk.deadline(), cx));
+                            ready!(poll_deadline(this.timer, call.walk.deadline(), cx));
                             break Err(Error::past_deadline());
                         }
                     };
@@ -195,7 +194,7 @@ where
                         }
                         Poll::Ready(Err(error)) => Err(Error::from_inner(error)),
                         Poll::Pending => {
-                            ready!(poll_deadline(this.timer.as_mut(), call.walk.deadline(), cx));
+                            ready!(poll_deadline(this.timer, call.walk.deadline(), cx));
                             break Err(Error::past_deadline());
                         }
                     }
@@ -205,16 +204,16 @@ where
                     Poll::Ready(Ok(response)) if Verdict::is_good(&response) => break Ok(response),
                     Poll::Ready(result) => result.map_err(Error::from_inner),
                     Poll::Pending => {
-                        ready!(poll_deadline(this.timer.as_mut(), call.walk.deadline(), cx));
+                        ready!(poll_deadline(this.timer, call.walk.deadline(), cx));
                         break Err(Error::past_deadline());
                     }
                 },
                 StateProjection::Waiting { mut drain, drain_until, until } => {
                     if drain.as_mut().poll_drain(cx).is_pending() {
-                        ready!(poll_until(this.timer.as_mut(), *drain_until, cx));
+                        ready!(poll_until(this.timer, *drain_until, cx));
                         drain.drop_body();
                     }
-                    ready!(poll_until(this.timer.as_mut(), *until, cx));
+                    ready!(poll_until(this.timer, *until, cx));
                     this.state.set(State::Readying);
                     continue;
                 }
@@ -258,7 +257,7 @@ where
 }
 
 fn poll_deadline(
-    timer: Pin<&mut Option<Sleep>>,
+    timer: &mut Timer,
     deadline: Option<std::time::Instant>,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
@@ -269,17 +268,16 @@ fn poll_deadline(
 }
 
 /// One timer serves the call: it is set anew where it stands at another instant.
-fn poll_until(mut timer: Pin<&mut Option<Sleep>>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
-    match timer.as_mut().as_pin_mut() {
-        Some(sleep) if sleep.deadline() == at => {}
-        Some(sleep) => sleep.reset(at),
-        None => timer.set(Some(sleep_until(at))),
+fn poll_until(timer: &mut Timer, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+    if sleep.deadline() != at {
+        sleep.as_mut().reset(at);
     }
-    match timer.as_pin_mut() {
-        Some(sleep) => sleep.poll(cx),
-        None => Poll::Pending,
-    }
+    sleep.as_mut().poll(cx)
 }
+
+/// Made when something is first waited for. In a box, since it has a hundred bytes, and calls are moved.
+type Timer = Option<Pin<Box<Sleep>>>;
 
 /// A round trip within a continent: what is not there by then would delay the next rung's own time.
 const DRAIN_TIME: Duration = Duration::from_millis(50);
