@@ -1,5 +1,7 @@
 //! What the benchmarks have in common: a provider that does nothing, a request, and a peer.
 
+pub mod turns;
+
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::hint::black_box;
@@ -15,6 +17,9 @@ use tower::retry::Policy;
 use tower::retry::backoff::{Backoff, ExponentialBackoff, ExponentialBackoffMaker, MakeBackoff};
 use tower::util::rng::HasherRng;
 use tower::{Layer, Service};
+
+/// What a [`Provider`] answers.
+pub type Answer = Response<Full<Bytes>>;
 
 /// Answers every request with the same good answer.
 #[derive(Clone, Debug)]
@@ -36,7 +41,7 @@ impl Provider {
 }
 
 impl<B> Service<Request<B>> for Provider {
-    type Response = Response<Full<Bytes>>;
+    type Response = Answer;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
 
