@@ -20,11 +20,12 @@ pub struct CallContext {
     inner: Arc<Inner>,
 }
 
+// Small: what few calls have is in boxes.
 struct Inner {
-    options: CallOptions,
+    options: Option<Box<CallOptions>>,
     id: OnceLock<CallId>,
     chain: OnceLock<Chain>,
-    original: OnceLock<Kept>,
+    original: OnceLock<Box<Kept>>,
     started: Option<Instant>,
     deadline: OnceLock<Instant>,
     attempt: AtomicU32,
@@ -65,13 +66,42 @@ impl CallContext {
     pub fn new(options: CallOptions, started: Option<Instant>, deadline: Option<Instant>) -> Self {
         Self {
             inner: Arc::new(Inner {
-                options,
+                options: (options != CallOptions::new()).then(|| Box::new(options)),
                 id: OnceLock::new(),
                 chain: OnceLock::new(),
                 original: OnceLock::new(),
                 started,
                 deadline: deadline.map_or_else(OnceLock::new, OnceLock::from),
                 attempt: AtomicU32::new(0),
+                rung: AtomicU32::new(0),
+                waited_nanos: AtomicU64::new(0),
+                last_wait_nanos: AtomicU64::new(0),
+                last_reason: AtomicU8::new(NO_REASON),
+                decisions: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// The context of a call that a router begins: its chain is planned, its first attempt announced, and
+    /// the request kept, as with [`CallContext::keep`].
+    #[must_use]
+    pub fn planned(
+        options: Option<CallOptions>,
+        deadline: Option<Instant>,
+        chain: Chain,
+        original: Option<Original>,
+        is_shared: bool,
+    ) -> Self {
+        let original = original.map(|original| Box::new(Kept { original, is_shared }));
+        Self {
+            inner: Arc::new(Inner {
+                options: options.map(Box::new),
+                id: OnceLock::new(),
+                chain: OnceLock::from(chain),
+                original: original.map_or_else(OnceLock::new, OnceLock::from),
+                started: None,
+                deadline: deadline.map_or_else(OnceLock::new, OnceLock::from),
+                attempt: AtomicU32::new(1),
                 rung: AtomicU32::new(0),
                 waited_nanos: AtomicU64::new(0),
                 last_wait_nanos: AtomicU64::new(0),
@@ -89,13 +119,14 @@ impl CallContext {
 
     /// What the call wants otherwise than the layers are set.
     pub fn options(&self) -> &CallOptions {
-        &self.inner.options
+        static NONE: CallOptions = CallOptions::new();
+        self.inner.options.as_deref().unwrap_or(&NONE)
     }
 
     /// The caller's names for the call.
     #[must_use]
     pub fn labels(&self) -> &Labels {
-        self.inner.options.labels()
+        self.options().labels()
     }
 
     /// The call's ID, once a layer has given it one.
@@ -135,7 +166,7 @@ impl CallContext {
     /// Keeps the request as the caller sent it: for the router alone, or, if it `is_shared`, so that one
     /// copy serves every layer below.
     pub fn keep(&self, original: Original, is_shared: bool) {
-        let _ = self.inner.original.set(Kept { original, is_shared });
+        let _ = self.inner.original.set(Box::new(Kept { original, is_shared }));
     }
 
     /// The request of the current rung once more, made from [`CallContext::original`]; `None` where none

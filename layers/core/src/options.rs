@@ -101,8 +101,20 @@ pub struct CallOptions {
 
 impl CallOptions {
     /// Nothing set.
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self {
+            labels: Labels { run: None, node: None, lane: None },
+            max_attempts: None,
+            max_retries: None,
+            max_retry_time: None,
+            max_hint: None,
+            deadline: None,
+            hold: None,
+            on_exhausted: None,
+            retry_stateful: None,
+            chain: None,
+            forbid_fallback: false,
+        }
     }
 
     /// What a request's extensions say: the options in the context of its call, else those that its

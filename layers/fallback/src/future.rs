@@ -75,7 +75,6 @@ where
         unready: &mut Option<Error>,
     ) -> Self {
         let (mut head, body) = request.into_parts();
-        let walk = Walk::new(config, &mut head.extensions);
         let mut collect =
             Collect::new(body, config.body_limit).within(config.buffer_limit.as_ref());
         // Most bodies are there already: then the service that is ready is called right here. Whoever
@@ -85,6 +84,7 @@ where
         let body = match polled {
             Poll::Ready(Ok(body)) if unready.is_none() => body,
             polled => {
+                let walk = Walk::new(config, &mut head.extensions);
                 let request = Request::from_parts(head, RequestBody::empty());
                 let request = Some(Box::new(request));
                 // What was reserved is dropped, so that others can use the place while a slow caller
@@ -96,10 +96,13 @@ where
             }
         };
         let mut request = Request::from_parts(head, body);
-        if let Err(error) = walk.begin(&mut request) {
-            *ready = ready.clone();
-            return Self { state: State::Met { error: Some(error) }, timer: None, call: None };
-        }
+        let walk = match Walk::of(config, &mut request) {
+            Ok(walk) => walk,
+            Err(error) => {
+                *ready = ready.clone();
+                return Self { state: State::Met { error: Some(error) }, timer: None, call: None };
+            }
+        };
         // The service that was polled ready is the one that is called. The clone, which has reserved
         // nothing, goes along and is polled ready itself before it is called. The other way round, a
         // concurrency limit or a buffer below would be called without its reservation.

@@ -8,7 +8,7 @@ use backstop_core::{
     Action, AttemptCell, CallContext, CallOptions, Chain, Class, Next, Original, Profile,
     RequestBody, Retries, Rung, Verdict, WaitReason,
 };
-use http::{Extensions, Request, Response};
+use http::{Extensions, Request, Response, Uri};
 use tokio::time::Instant;
 
 use crate::config::Config;
@@ -35,11 +35,41 @@ impl Walk {
         Self { config: Arc::clone(config), context }
     }
 
+    /// The call of a request whose body is there: as [`Walk::new`] and [`Walk::begin`], and the context is
+    /// made in one piece.
+    #[inline]
+    pub(crate) fn of(
+        config: &Arc<Config>,
+        request: &mut Request<RequestBody>,
+    ) -> Result<Self, Error> {
+        if CallContext::of(request).is_some() {
+            let walk = Self::new(config, request.extensions_mut());
+            walk.begin(request)?;
+            return Ok(walk);
+        }
+        let options = match request.extensions().is_empty() {
+            true => None,
+            false => request.extensions_mut().remove::<CallOptions>(),
+        };
+        let set = options.as_ref();
+        let time = set.and_then(CallOptions::time).or(config.deadline);
+        let deadline = time.and_then(after_now);
+        let chain = set.and_then(CallOptions::planned).unwrap_or(&config.chain).clone();
+        check(config, set, &chain, deadline, request.uri())?;
+        let original = may_need_original(config, &chain).then(|| Original::of(request));
+        if let Some(primary) = chain.rungs().first() {
+            rewrite::apply(request, primary.profile(), Place::Primary).map_err(unfit)?;
+        }
+        let shared = config.shares_original;
+        let context = CallContext::planned(options, deadline, chain, original, shared);
+        request.extensions_mut().insert(context.clone());
+        Ok(Self { config: Arc::clone(config), context })
+    }
+
     /// Plans the chain, and makes `request` one for the primary.
     ///
     /// # Errors
     /// What forbids the call; nothing is sent.
-    #[inline]
     pub(crate) fn begin(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
         let Self { config, context } = self;
         if context.chain().is_none() {
@@ -48,20 +78,13 @@ impl Walk {
         }
         // A router above has planned its own.
         let chain = context.chain().unwrap_or(&config.chain);
-        let forbids = config.forbids_fallback || context.options().forbids_fallback();
-        if forbids && chain.has_fallback() {
-            return Err(refuse_fallback(context, chain));
-        }
-        if context.deadline().is_some_and(is_past) {
-            return Err(Error::past_deadline());
-        }
-        let fallbacks = chain.rungs().get(1..).unwrap_or_default();
-        let mut profiles = fallbacks.iter().map(Rung::profile);
-        if let Some(lacking) = profiles.find(|to| rewrite::lacks_credential(request.uri(), to)) {
-            return Err(no_credential(lacking));
-        }
-        let may_repeat = || chain.rungs().iter().any(|rung| rung.attempts() > 1);
-        if chain.has_fallback() || (config.shares_original && may_repeat()) {
+        check(config, Some(context.options()), chain, context.deadline(), request.uri())
+            .inspect_err(|error| {
+                if matches!(error, Error::Refused { .. }) {
+                    context.note(Instant::now().into_std(), error.to_string());
+                }
+            })?;
+        if may_need_original(config, chain) {
             context.keep(Original::of(request), config.shares_original);
         }
         if let Some(primary) = chain.rungs().first() {
@@ -220,11 +243,40 @@ fn after_now(time: Duration) -> Option<std::time::Instant> {
     Instant::now().checked_add(time).map(Instant::into_std)
 }
 
+/// Whether the call may be made at all.
+#[inline]
+fn check(
+    config: &Config,
+    options: Option<&CallOptions>,
+    chain: &Chain,
+    deadline: Option<std::time::Instant>,
+    uri: &Uri,
+) -> Result<(), Error> {
+    let fallbacks = chain.rungs().get(1..).unwrap_or_default();
+    if !fallbacks.is_empty()
+        && (config.forbids_fallback || options.is_some_and(CallOptions::forbids_fallback))
+    {
+        return Err(refuse_fallback(chain));
+    }
+    if deadline.is_some_and(is_past) {
+        return Err(Error::past_deadline());
+    }
+    let mut profiles = fallbacks.iter().map(Rung::profile);
+    match profiles.find(|to| rewrite::lacks_credential(uri, to)) {
+        Some(lacking) => Err(no_credential(lacking)),
+        None => Ok(()),
+    }
+}
+
+/// Whether another attempt can come that is made from the request as the caller sent it.
+fn may_need_original(config: &Config, chain: &Chain) -> bool {
+    let may_repeat = || chain.rungs().iter().any(|rung| rung.attempts() > 1);
+    chain.has_fallback() || (config.shares_original && may_repeat())
+}
+
 #[cold]
-fn refuse_fallback(context: &CallContext, chain: &Chain) -> Error {
-    let reason = format!("fallback is forbidden, but the chain {chain:?} declares one");
-    context.note(Instant::now().into_std(), reason.clone());
-    Error::refused(reason)
+fn refuse_fallback(chain: &Chain) -> Error {
+    Error::refused(format!("fallback is forbidden, but the chain {chain:?} declares one"))
 }
 
 #[cold]
