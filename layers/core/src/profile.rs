@@ -1,10 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderValue, Uri};
 
 use crate::dialect::Dialect;
 use crate::error::ConfigError;
+use crate::splice;
 
 /// A named model configuration (`[models.<id>]`): who is asked, and under which name.
 ///
@@ -14,6 +16,8 @@ use crate::error::ConfigError;
 pub struct Profile {
     id: Arc<str>,
     model: Arc<str>,
+    /// The model as a JSON string, which every call on a rung of this puts into its body.
+    model_json: Bytes,
     provider: Arc<str>,
     dialect: Dialect,
     agent: Option<Arc<str>>,
@@ -48,9 +52,11 @@ impl Profile {
                 return Err(ConfigError::new(key, "is empty", "give it a name"));
             }
         }
+        let model_json = splice::json_string(&model);
         Ok(Self {
             id,
             model,
+            model_json,
             provider,
             dialect,
             agent: None,
@@ -159,6 +165,10 @@ impl Profile {
     #[must_use]
     pub fn reasoning(&self) -> Option<&str> {
         self.reasoning.as_deref()
+    }
+
+    pub(crate) const fn model_json(&self) -> &Bytes {
+        &self.model_json
     }
 
     pub(crate) const fn credential(&self) -> Option<&Credential> {

@@ -4,7 +4,7 @@ use http::Request;
 use super::{Place, Unfit, describe};
 use crate::dialect::ModelPlace;
 use crate::splice::{self, Edit, Found};
-use crate::{Profile, RequestBody, json};
+use crate::{Profile, RequestBody};
 
 /// Sets the model, and the reasoning effort if one is declared.
 pub(super) fn apply(
@@ -53,24 +53,21 @@ fn edits(
     profile: &Profile,
     effort: Option<(&str, &'static [&'static str])>,
 ) -> Option<[Option<Edit>; 2]> {
-    let first = effort.and_then(|(_, keys)| keys.first().copied()).unwrap_or("model");
-    let object = splice::find(body, ["model", first]).ok()?;
-    let [model, _] = object.found();
+    let object = splice::find(body, ["model"]).ok()?;
     let stands_in_path = profile.dialect().model_place() == ModelPlace::Path;
-    let model = match model {
+    let model = match object.found() {
         // A dialect whose path names the model need not have it in the body as well.
-        Found::Absent if stands_in_path => None,
-        Found::Absent | Found::Repeated => return None,
-        Found::Once(span) => {
-            let old = json::parse(body.get(span.clone())?).ok()?;
+        [Found::Absent] if stands_in_path => None,
+        [Found::Absent | Found::Repeated] => return None,
+        [Found::Once(span)] => {
+            let old = body.get(span.clone())?;
             // Google's bodies write `models/{model}`.
-            let is_resource = old.as_str().is_some_and(|old| old.starts_with("models/"));
-            let new = match stands_in_path && is_resource {
+            let is_resource = stands_in_path && old.starts_with(b"\"models/");
+            let new = match is_resource {
                 true => splice::json_string(&format!("models/{}", profile.model())),
-                false => splice::json_string(profile.model()),
+                false => profile.model_json().clone(),
             };
-            let is_new = body.get(span.clone()) != Some(&new[..]);
-            if is_new { Some(object.set("model", new)?) } else { None }
+            if old == new { None } else { Some(object.set("model", new)?) }
         }
     };
     let effort = match effort {
