@@ -1,3 +1,8 @@
+#![expect(
+    clippy::disallowed_types,
+    reason = "notes are taken when an attempt begins or fails, never while bytes pass, and no lock is held across a wait"
+)]
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -34,6 +39,24 @@ struct Inner {
 struct Notes {
     last_wait: Option<(Duration, WaitReason)>,
     decisions: Vec<Decision>,
+    /// The highest number that an attempt took.
+    numbered: u32,
+    sent: Sent,
+}
+
+/// The attempts that really left.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    attempts: u32,
+    /// What had been waited when the last of them left.
+    waited: Duration,
+}
+
+impl Notes {
+    /// The attempts that left, if somebody counts them.
+    fn counted(&self) -> Option<Sent> {
+        (self.numbered > 0).then_some(self.sent)
+    }
 }
 
 /// Something that was decided about a call without an attempt: a rung that was skipped, an answer that
@@ -175,6 +198,42 @@ impl CallContext {
         let _ = self.inner.attempt.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
     }
 
+    /// Takes the number of the attempt that is about to leave, and the wait that was announced before it.
+    ///
+    /// It is the current one ([`CallContext::attempt`]), unless an attempt has taken that: somebody who
+    /// announces nothing repeats the request, and the next free number is taken.
+    #[must_use]
+    pub fn number_attempt(&self) -> (u32, Option<(Duration, WaitReason)>) {
+        let announced = self.attempt().max(1);
+        let mut notes = self.lock();
+        let is_announced = announced > notes.numbered;
+        notes.numbered = if is_announced { announced } else { notes.numbered.saturating_add(1) };
+        let _ = self.inner.attempt.fetch_max(notes.numbered, Ordering::AcqRel);
+        (notes.numbered, notes.last_wait.filter(|_| is_announced))
+    }
+
+    /// Counts an attempt that leaves now: what was announced may never have come to it.
+    pub fn count_attempt(&self) {
+        let waited = self.waited();
+        let mut notes = self.lock();
+        let attempts = notes.sent.attempts.saturating_add(1);
+        notes.sent = Sent { attempts, waited };
+    }
+
+    /// How many attempts have left. Where none took a number ([`CallContext::number_attempt`]), nobody
+    /// counts them: then those that were announced, the last of which may still be waited for.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.lock().counted().map_or_else(|| self.attempt(), |sent| sent.attempts)
+    }
+
+    /// The waits after which an attempt really left, added up; where nobody counts attempts, all that
+    /// were announced.
+    #[must_use]
+    pub fn waited_through(&self) -> Duration {
+        self.lock().counted().map_or_else(|| self.waited(), |sent| sent.waited)
+    }
+
     /// Announces that the call is on rung `rung` now.
     pub fn set_rung(&self, rung: u32) {
         self.inner.rung.store(rung, Ordering::Release);
@@ -217,5 +276,39 @@ impl fmt::Debug for CallContext {
             .field("rung", &self.rung())
             .field("waited", &self.waited())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn an_attempt_that_was_announced_and_never_left_is_not_counted() {
+        let context = CallContext::new(CallOptions::new(), None, None);
+        assert_eq!((context.attempts(), context.waited_through()), (0, Duration::ZERO));
+        context.begin_first();
+        assert_eq!(context.attempts(), 1, "nobody counts, so what is announced counts");
+        assert_eq!(context.number_attempt(), (1, None));
+        assert_eq!(context.attempts(), 0, "it has not left");
+        context.count_attempt();
+        context.begin_next(SECOND, WaitReason::Schedule);
+        assert_eq!(context.number_attempt(), (2, Some((SECOND, WaitReason::Schedule))));
+        context.count_attempt();
+        context.begin_next(SECOND * 2, WaitReason::Schedule);
+        assert_eq!((context.attempt(), context.waited()), (3, SECOND * 3));
+        assert_eq!((context.attempts(), context.waited_through()), (2, SECOND));
+    }
+
+    #[test]
+    fn attempts_that_nobody_announced_have_numbers_of_their_own() {
+        let context = CallContext::new(CallOptions::new(), None, None);
+        context.begin_first();
+        assert_eq!([1, 2].map(|_| context.number_attempt()), [(1, None), (2, None)]);
+        context.begin_next(SECOND, WaitReason::Schedule);
+        assert_eq!(context.number_attempt(), (3, Some((SECOND, WaitReason::Schedule))));
+        assert_eq!(context.number_attempt(), (4, None));
     }
 }
