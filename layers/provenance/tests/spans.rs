@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backstop_backoff::BackoffLayer;
 use backstop_classify::ClassifyLayer;
 use backstop_core::{CallOptions, Jitter, Schedule};
-use backstop_provenance::{AttemptLayer, ProvenanceLayer};
+use backstop_provenance::{AttemptLayer, OnFailure, ProvenanceLayer};
 use tokio::sync::watch;
 use tower::{ServiceBuilder, ServiceExt};
 use tracing::field::{Field, Visit};
@@ -213,5 +213,37 @@ async fn a_call_that_failed_or_was_left_says_so() {
         assert_eq!(spans[0].1["backstop.outcome"], outcome);
         assert_eq!(spans[0].1["error.type"], error);
         assert_eq!((events.len(), events[0].1), (1, level));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_ledger_is_said_once_and_so_is_its_end() {
+    for on_failure in [OnFailure::Continue, OnFailure::Refuse] {
+        let listener = Listener::new(&["backstop"]);
+        let _guard = tracing::subscriber::set_default(listener.clone());
+        let book =
+            Book::scripted([Start::Fail, Start::Fail, Start::Keep, Start::Keep, Start::Fail]);
+        let layer = ProvenanceLayer::builder().ledger(book).on_failure(on_failure).build().unwrap();
+        let script = (0..5).map(|_| answer(200, [Data("{}")]));
+        let service = ServiceBuilder::new().layer(&layer).service(Provider::new(script));
+        for _ in 0..5 {
+            if let Ok(response) = service.clone().oneshot(ask(CHAT)).await {
+                read(response.into_body(), 9).await;
+            }
+        }
+        let events = listener.seen().events;
+        let said: Vec<_> = events
+            .iter()
+            .map(|(_, level, fields)| (*level, &*fields["message"]))
+            .filter(|(_, message)| *message != "the call is over")
+            .collect();
+        let goes_on = on_failure == OnFailure::Continue;
+        let what = if goes_on { "calls go on without" } else { "calls are refused" };
+        let lost = format!("the ledger does not keep records: {what}");
+        let back = (Level::INFO, "the ledger keeps records again");
+        assert_eq!(said, [(Level::ERROR, &*lost), back, (Level::ERROR, &*lost)]);
+        assert_eq!(layer.losses(), if goes_on { 3 } else { 0 });
+        let error = events.iter().find_map(|(.., fields)| fields.get("error"));
+        assert_eq!(error.map(String::as_str), Some("no space left on the device"));
     }
 }

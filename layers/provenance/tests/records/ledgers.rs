@@ -2,7 +2,7 @@
 
 use backstop_core::Error;
 use backstop_provenance::{
-    AttemptLayer, NoLedger, OnFailure, Outcome, Provenance, ProvenanceLayer,
+    AttemptLayer, Finished, NoLedger, OnFailure, Outcome, Provenance, ProvenanceLayer,
 };
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
@@ -147,6 +147,20 @@ async fn an_attempts_record_is_finished_before_its_calls() {
             ["StartedCallCall", "StartedAttemptA", "FinishedAttempt", "FinishedCallCal"]
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_in_flight_is_finished_before_the_call_that_is_left() {
+    let book = Book::new();
+    let service = ServiceBuilder::new()
+        .layer(calls(&book, OnFailure::Refuse))
+        .layer(backstop_backoff::BackoffLayer::new())
+        .layer(attempts(&book, OnFailure::Refuse))
+        .service(Provider::new([]));
+    assert!(tokio::time::timeout(secs(1), service.oneshot(ask(CHAT))).await.is_err());
+    assert_eq!((book.call().outcome, book.attempt().class), (Outcome::Cancelled, "cancelled"));
+    let last = book.entries().pop();
+    assert!(matches!(last, Some(Entry::Finished(Finished::Call(_)))), "{last:?}");
 }
 
 #[tokio::test(start_paused = true)]

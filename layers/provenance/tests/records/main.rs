@@ -6,6 +6,7 @@
 
 mod attempts;
 mod calls;
+mod ends;
 mod fallback;
 mod ledgers;
 mod readiness;
