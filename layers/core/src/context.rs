@@ -1,11 +1,17 @@
+mod decisions;
+mod progress;
+
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use http::Request;
 
+pub use decisions::Decision;
+
+use self::decisions::Decisions;
+use self::progress::Progress;
 use crate::rewrite::{self, Place, Unfit};
 use crate::{CallId, CallOptions, Chain, Labels, Original, Profile, RequestBody, WaitReason};
 
@@ -28,36 +34,13 @@ struct Inner {
     original: OnceLock<Box<Kept>>,
     started: Option<Instant>,
     deadline: OnceLock<Instant>,
-    attempt: AtomicU32,
-    rung: AtomicU32,
-    waited_nanos: AtomicU64,
-    last_wait_nanos: AtomicU64,
-    last_reason: AtomicU8,
+    progress: Progress,
     decisions: Decisions,
-}
-
-/// Decisions in order: each is written once, and the place for the next one with it.
-type Decisions = OnceLock<Box<Noted>>;
-
-struct Noted {
-    decision: Decision,
-    next: Decisions,
 }
 
 struct Kept {
     original: Original,
     is_shared: bool,
-}
-
-/// Something that was decided about a call without an attempt: a rung that was skipped, an answer that
-/// was too long to be held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Decision {
-    /// When.
-    pub at: Instant,
-    /// What, in words for people.
-    pub what: Cow<'static, str>,
 }
 
 impl CallContext {
@@ -72,12 +55,8 @@ impl CallContext {
                 original: OnceLock::new(),
                 started,
                 deadline: deadline.map_or_else(OnceLock::new, OnceLock::from),
-                attempt: AtomicU32::new(0),
-                rung: AtomicU32::new(0),
-                waited_nanos: AtomicU64::new(0),
-                last_wait_nanos: AtomicU64::new(0),
-                last_reason: AtomicU8::new(NO_REASON),
-                decisions: OnceLock::new(),
+                progress: Progress::new(0),
+                decisions: Decisions::default(),
             }),
         }
     }
@@ -101,12 +80,8 @@ impl CallContext {
                 original: original.map_or_else(OnceLock::new, OnceLock::from),
                 started: None,
                 deadline: deadline.map_or_else(OnceLock::new, OnceLock::from),
-                attempt: AtomicU32::new(1),
-                rung: AtomicU32::new(0),
-                waited_nanos: AtomicU64::new(0),
-                last_wait_nanos: AtomicU64::new(0),
-                last_reason: AtomicU8::new(NO_REASON),
-                decisions: OnceLock::new(),
+                progress: Progress::new(1),
+                decisions: Decisions::default(),
             }),
         }
     }
@@ -201,51 +176,69 @@ impl CallContext {
     /// The number of the current attempt, from 1; 0 before the first.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.inner.attempt.load(Ordering::Acquire)
+        self.inner.progress.attempt()
     }
 
     /// The current rung, from 0.
     #[must_use]
     pub fn rung(&self) -> u32 {
-        self.inner.rung.load(Ordering::Acquire)
+        self.inner.progress.rung()
     }
 
     /// The waits between attempts so far, added up.
     #[must_use]
     pub fn waited(&self) -> Duration {
-        Duration::from_nanos(self.inner.waited_nanos.load(Ordering::Acquire))
+        self.inner.progress.waited()
     }
 
     /// Announces the call's first attempt; does nothing if a layer above has done so.
     pub fn begin_first(&self) {
-        let _ = self.inner.attempt.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+        self.inner.progress.begin_first();
     }
 
     /// The wait before the current attempt and its reason; `None` for an attempt that was not waited
     /// for.
     #[must_use]
     pub fn last_wait(&self) -> Option<(Duration, WaitReason)> {
-        let reason = usize::from(self.inner.last_reason.load(Ordering::Acquire));
-        let nanos = self.inner.last_wait_nanos.load(Ordering::Acquire);
-        Some((Duration::from_nanos(nanos), *WaitReason::ALL.get(reason)?))
+        self.inner.progress.last_wait()
     }
 
     /// Announces another attempt, after `wait`.
     pub fn begin_next(&self, wait: Duration, reason: WaitReason) {
-        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        let reason = WaitReason::ALL.iter().position(|one| *one == reason);
-        let reason = reason.and_then(|at| u8::try_from(at).ok()).unwrap_or(NO_REASON);
-        self.inner.last_wait_nanos.store(nanos, Ordering::Release);
-        self.inner.last_reason.store(reason, Ordering::Release);
-        let add = |sum: u64| Some(sum.saturating_add(nanos));
-        let _ = self.inner.waited_nanos.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-        let add = |n: u32| Some(n.saturating_add(1));
-        let _ = self.inner.attempt.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        self.inner.progress.begin_next(wait, reason);
+    }
+
+    /// Takes the number of the attempt that is about to leave, and the wait that was announced before it.
+    ///
+    /// It is the current one ([`CallContext::attempt`]), unless an attempt has taken that: somebody who
+    /// announces nothing repeats the request, and the next free number is taken.
+    #[must_use]
+    pub fn number_attempt(&self) -> (u32, Option<(Duration, WaitReason)>) {
+        self.inner.progress.number_attempt()
+    }
+
+    /// Counts an attempt that leaves now: what was announced may never have come to it.
+    pub fn count_attempt(&self) {
+        self.inner.progress.count_attempt();
+    }
+
+    /// How many attempts have left. Where none took a number ([`CallContext::number_attempt`]), nobody
+    /// counts them: then those that were announced, the last of which may still be waited for.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.inner.progress.attempts()
+    }
+
+    /// The waits after which an attempt really left, added up; where nobody counts attempts, all that
+    /// were announced.
+    #[must_use]
+    pub fn waited_through(&self) -> Duration {
+        self.inner.progress.waited_through()
     }
 
     /// Announces that the call is on rung `rung` now.
     pub fn set_rung(&self, rung: u32) {
-        self.inner.rung.store(rung, Ordering::Release);
+        self.inner.progress.set_rung(rung);
     }
 
     /// The profile of the current rung, where a chain is planned.
@@ -256,30 +249,14 @@ impl CallContext {
 
     /// Notes what was decided at `at`. Up to 64 decisions of a call are kept; later ones are not.
     pub fn note(&self, at: Instant, what: impl Into<Cow<'static, str>>) {
-        let mut noted =
-            Box::new(Noted { decision: Decision { at, what: what.into() }, next: OnceLock::new() });
-        let mut place = &self.inner.decisions;
-        for _ in 0..MAX_DECISIONS {
-            match place.set(noted) {
-                Ok(()) => return,
-                Err(back) => noted = back,
-            }
-            match place.get() {
-                Some(taken) => place = &taken.next,
-                None => return,
-            }
-        }
+        self.inner.decisions.note(Decision { at, what: what.into() });
     }
 
     /// What was decided so far, in order.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
-        let first = self.inner.decisions.get();
-        std::iter::successors(first, |noted| noted.next.get()).map(|noted| &noted.decision)
+        self.inner.decisions.iter()
     }
 }
-
-const NO_REASON: u8 = u8::MAX;
-const MAX_DECISIONS: usize = 64;
 
 impl fmt::Debug for CallContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,52 +267,5 @@ impl fmt::Debug for CallContext {
             .field("rung", &self.rung())
             .field("waited", &self.waited())
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::HintSource;
-
-    fn context() -> CallContext {
-        CallContext::new(CallOptions::new(), None, None)
-    }
-
-    #[test]
-    fn the_last_wait_is_told_with_every_reason() {
-        let context = context();
-        assert_eq!(context.last_wait(), None);
-        for reason in WaitReason::ALL {
-            context.begin_next(Duration::from_millis(5), *reason);
-            assert_eq!(context.last_wait(), Some((Duration::from_millis(5), *reason)));
-        }
-        context.begin_next(Duration::MAX, WaitReason::Hint(HintSource::Reset));
-        assert!(context.last_wait().is_some_and(|(wait, _)| wait > Duration::from_secs(1 << 33)));
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
-    fn decisions_stand_in_order_and_are_bounded_whoever_notes_them() {
-        let context = context();
-        let now = Instant::now();
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let context = context.clone();
-                scope.spawn(move || {
-                    for n in 0..12 {
-                        context.note(now, format!("{thread} {n}"));
-                    }
-                });
-            }
-        });
-        let all: Vec<_> = context.decisions().map(|decision| decision.what.clone()).collect();
-        assert_eq!(all.len(), 48);
-        for thread in 0..4 {
-            let own = all.iter().filter(|what| what.starts_with(&format!("{thread} ")));
-            assert!(own.is_sorted_by_key(|what| what[2..].parse::<u32>().unwrap()));
-        }
-        (0..1_000).for_each(|_| context.note(now, "more"));
-        assert_eq!(context.decisions().count(), MAX_DECISIONS);
     }
 }

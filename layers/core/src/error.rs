@@ -30,12 +30,15 @@ pub enum Error {
     /// there was no answer (the provider's fault).
     #[error(transparent)]
     Exhausted(Box<Exhausted>),
-    /// The call is not allowed as it was made: nothing was sent (the configuration's fault).
-    #[error("refused: {reason}; nothing was sent")]
+    /// The call is not allowed as it was made, or what was made of it: nothing was sent, or the answer
+    /// was thrown away (the configuration's fault).
+    #[error("refused: {reason}; {}", if *.answered { "the answer was thrown away" } else { "nothing was sent" })]
     #[non_exhaustive]
     Refused {
         /// Which rule forbids it, and what to do.
         reason: Cow<'static, str>,
+        /// Whether there was an answer, which was thrown away.
+        answered: bool,
     },
     /// The configuration does not serve this call: nothing was sent (the configuration's fault).
     #[error("{reason}; nothing was sent")]
@@ -88,7 +91,13 @@ impl Error {
     /// A refusal for `reason`.
     #[must_use]
     pub fn refused(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self::Refused { reason: reason.into() }
+        Self::Refused { reason: reason.into(), answered: false }
+    }
+
+    /// A refusal, for `reason`, of an answer that is there: it is thrown away.
+    #[must_use]
+    pub fn refused_answer(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused { reason: reason.into(), answered: true }
     }
 
     /// A call that the configuration does not serve.
@@ -165,7 +174,11 @@ impl fmt::Debug for Error {
         match self {
             Self::Attempt(error) => f.debug_tuple("Attempt").field(error).finish(),
             Self::Exhausted(error) => f.debug_tuple("Exhausted").field(error).finish(),
-            Self::Refused { reason } => f.debug_struct("Refused").field("reason", reason).finish(),
+            Self::Refused { reason, answered } => f
+                .debug_struct("Refused")
+                .field("reason", reason)
+                .field("answered", answered)
+                .finish(),
             Self::Misconfigured { reason } => {
                 f.debug_struct("Misconfigured").field("reason", reason).finish()
             }

@@ -191,7 +191,10 @@ impl StdError for Exhausted {
     }
 }
 
-fn without_query(uri: &Uri) -> Box<str> {
+/// `uri` as it may be shown: scheme, host and path. Its query may hold a key, its authority a user and a
+/// password.
+#[must_use]
+pub fn without_query(uri: &Uri) -> Box<str> {
     let mut url = String::new();
     if let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) {
         url.push_str(scheme);

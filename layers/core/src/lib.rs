@@ -40,7 +40,7 @@ pub use collect::Collect;
 pub use context::{CallContext, Decision};
 pub use drain::Drain;
 pub use error::{BoxError, ConfigError, Error, TimedOut, Unprocessed};
-pub use exhausted::Exhausted;
+pub use exhausted::{Exhausted, without_query};
 pub use held::HeldFrames;
 pub use hint::{Hint, HintSource};
 pub use id::CallId;

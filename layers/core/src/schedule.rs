@@ -236,7 +236,7 @@ impl Seed {
     }
 }
 
-/// One call's own source of jitter.
+/// One call's own source of jitter, or of its ID.
 #[derive(Clone, Debug)]
 pub struct Generator(fastrand::Rng);
 
@@ -244,6 +244,11 @@ impl Generator {
     /// The next draw: from 0 up to, not including, 1.
     pub fn draw(&mut self) -> f64 {
         self.0.f64()
+    }
+
+    /// 128 random bits, for an ID.
+    pub fn bits(&mut self) -> u128 {
+        self.0.u128(..)
     }
 }
 
