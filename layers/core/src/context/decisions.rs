@@ -21,7 +21,7 @@ pub(super) struct Decisions {
 
 struct Noted {
     decision: Decision,
-    next: OnceLock<Box<Noted>>,
+    next: OnceLock<Box<Self>>,
 }
 
 impl Decisions {
