@@ -4,6 +4,7 @@
 pub mod defaults {
     #![doc = include_str!("../docs/defaults.md")]
 }
+pub mod stack;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -11,6 +12,7 @@ pub use backstop_backoff as backoff;
 pub use backstop_classify as classify;
 pub use backstop_core as vocabulary;
 pub use backstop_fallback as fallback;
+pub use backstop_provenance as provenance;
 
 pub use backstop_backoff::BackoffLayer;
 pub use backstop_classify::{ClassifyLayer, HoldOverflow, Timeouts};
@@ -21,3 +23,5 @@ pub use backstop_core::{
     WallClock, dialect,
 };
 pub use backstop_fallback::FallbackRouterLayer;
+pub use backstop_provenance::{AttemptLayer, Outcome, Provenance, ProvenanceLayer};
+pub use stack::Stack;
