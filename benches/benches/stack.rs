@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::io::Write;
 
+use backstop::Stack;
 use backstop_backoff::BackoffLayer;
 use backstop_benches::turns::{Length, Turn, call, compare, turn};
 use backstop_benches::{Answer, Provider, headers_only, request};
@@ -42,6 +43,7 @@ macro_rules! each_stack {
         $what!("tower-resilience", tower_resilience()?);
         $what!("router + backoff + classify (headers)", headers_stack()?);
         $what!("router + backoff + classify", judging_stack()?);
+        $what!("whole stack, no ledger", whole_stack()?);
     };
 }
 
@@ -57,10 +59,13 @@ fn tower_resilience() -> Result<impl Service<Request<RequestBody>>, BoxError> {
 }
 
 /// Three attempts on a primary, one on a fallback; the model of each is another one than was asked for.
-fn router() -> Result<FallbackRouterLayer, ConfigError> {
+fn chain() -> Result<Chain, ConfigError> {
     let profile = |id: &str| Profile::new(id, format!("model-{id}"), id, Dialect::OPENAI);
-    let chain = Chain::new([Rung::new(profile("sol")?, 3)?, Rung::new(profile("gpt")?, 1)?])?;
-    FallbackRouterLayer::builder(chain).share_original(true).build()
+    Chain::new([Rung::new(profile("sol")?, 3)?, Rung::new(profile("gpt")?, 1)?])
+}
+
+fn router() -> Result<FallbackRouterLayer, ConfigError> {
+    FallbackRouterLayer::builder(chain()?).share_original(true).build()
 }
 
 fn headers_stack() -> Result<impl Service<Request<RequestBody>>, ConfigError> {
@@ -69,6 +74,10 @@ fn headers_stack() -> Result<impl Service<Request<RequestBody>>, ConfigError> {
 
 fn judging_stack() -> Result<impl Service<Request<RequestBody>>, ConfigError> {
     Ok(router()?.layer(BackoffLayer::new().layer(ClassifyLayer::new().layer(Provider::new()))))
+}
+
+fn whole_stack() -> Result<impl Service<Request<RequestBody>>, ConfigError> {
+    Ok(Stack::new(chain()?).layer(Provider::new()))
 }
 
 fn measure(what: &str, request: &dyn Fn() -> Request<RequestBody>) -> Result<(), BoxError> {
