@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backstop::classify::ClassifyBuilder;
+use backstop::dialect::Dialect;
 use backstop::testing::{Outcome, ScriptedBody, ScriptedService, Step};
 use backstop::{
-    BackoffLayer, Class, ClassifyLayer, Hold, Jitter, RequestBody, Schedule, Verdict,
-    backoff::BackoffBuilder,
+    BackoffLayer, Chain, Class, ClassifyLayer, FallbackRouterLayer, Hold, Jitter, Profile,
+    ProvenanceLayer, RequestBody, Schedule, Verdict, backoff::BackoffBuilder,
 };
 use http::Request;
 use tokio::time::{Instant, sleep, timeout};
@@ -88,6 +89,22 @@ async fn computed() -> Table {
         // What is none here depends on the kind of answer; measured below.
         if !["hold_limit", "hold_overflow"].contains(&key.as_str()) {
             set(&format!("classify.{key}"), value);
+        }
+    }
+    for (name, settings) in [
+        ("fallback", settings(&FallbackRouterLayer::new(chain()))),
+        ("provenance", settings(&ProvenanceLayer::new())),
+    ] {
+        for (key, value) in settings {
+            let key = key.strip_prefix("keeper.").unwrap_or(&key);
+            // Of the actions and the schedule there is one set of defaults, which is the backoff's.
+            let same = key.replace("actions.", "on.").replace("schedule.", "");
+            let shared = ["actions.", "schedule."].iter().any(|group| key.starts_with(group));
+            if shared {
+                assert_eq!(defaults.get(&same), Some(&value), "{name}.{key}");
+            } else if !["seed.", "clock.", "chain", "ledger", "losses."].iter().any(|no| key.starts_with(no)) {
+                set(&format!("{name}.{key}"), value);
+            }
         }
     }
     for (name, hold, kind) in [
@@ -244,6 +261,10 @@ fn list(waits: &[Duration]) -> String {
 
 fn prefixed(prefix: &str, table: &Table) -> Table {
     table.iter().map(|(key, value)| (format!("{prefix}.{key}"), value.clone())).collect()
+}
+
+fn chain() -> Chain {
+    Chain::single(Profile::new("id", "model", "provider", Dialect::OPENAI).unwrap())
 }
 
 fn built(builder: BackoffBuilder) -> BackoffLayer {
