@@ -4,6 +4,8 @@ mod attempt;
 mod call_record;
 mod digest;
 mod journal;
+#[cfg(feature = "jsonl")]
+pub mod jsonl;
 mod keep;
 mod ledger;
 mod memory;
