@@ -113,6 +113,16 @@ fn a_finish_from_a_drop_on_a_thread_without_a_runtime_is_kept() {
 }
 
 #[test]
+fn starts_on_their_way_are_handles_too() {
+    let path = fresh("handles");
+    let ledger = JsonlLedger::open(&path).unwrap();
+    let started: Vec<_> = (0..50).map(|number| ledger.started(call_started(id(number)))).collect();
+    drop(ledger);
+    drop(started);
+    assert_eq!(jsonl::calls(&path).unwrap().calls.len(), 50);
+}
+
+#[test]
 fn a_start_that_is_dropped_midway_gives_its_place_back() {
     let path = fresh("midway");
     let ledger = JsonlLedger::builder().in_flight(1).open(&path).unwrap();
