@@ -102,7 +102,10 @@ async fn computed() -> Table {
             let shared = ["actions.", "schedule."].iter().any(|group| key.starts_with(group));
             if shared {
                 assert_eq!(defaults.get(&same), Some(&value), "{name}.{key}");
-            } else if !["seed.", "clock.", "chain", "ledger", "losses."].iter().any(|no| key.starts_with(no)) {
+            } else if !["seed.", "clock.", "chain", "ledger", "losses."]
+                .iter()
+                .any(|no| key.starts_with(no))
+            {
                 set(&format!("{name}.{key}"), value);
             }
         }

@@ -16,6 +16,7 @@ mod hostile;
 mod properties;
 mod readiness;
 mod rig;
+mod stack;
 mod support;
 mod testing_kit;
 mod timeouts;
