@@ -5,17 +5,19 @@
 
 use std::time::Duration;
 
+use backstop::dialect::Dialect;
+use backstop::provenance::{CallRecord, MemoryLedger};
 use backstop::testing::{Answer, BoxError, ScriptedProvider, script};
 use backstop::{
-    AttemptCell, BackoffLayer, ClassifyLayer, Error, Hold, RequestBody, Schedule, Verdict,
+    CallOptions, Chain, Hold, Outcome, Profile, Provenance, RequestBody, Rung, Schedule, Stack,
 };
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::Instant;
-use tower::{ServiceBuilder, ServiceExt};
+use tower::{Layer, ServiceExt};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
@@ -25,37 +27,50 @@ async fn main() -> Result<(), BoxError> {
         .retry_canceled_requests(false)
         .build_http::<RequestBody>();
 
-    let stack = ServiceBuilder::new()
-        // Repeats what failed and may succeed next time. (Shorter waits than the default half second,
-        // since nobody wants to wait for an example.)
-        .layer(
-            BackoffLayer::builder()
-                .schedule(Schedule::new(Duration::from_millis(100), Duration::from_secs(60)))
-                .build()?,
-        )
-        // Your own layers can stand anywhere; this one tells what it sees go by.
-        .map_result(tell)
-        // Says what each answer means, also where the failure hides inside a 200 or a stream.
-        .layer(ClassifyLayer::builder().hold(Hold::Complete).build()?)
-        .service(client);
+    // Three attempts on a primary, then one on a fallback. Nothing else is ever asked.
+    let chain = |dialect, primary, fallback| {
+        Chain::new([
+            Rung::new(Profile::new("primary", primary, "one", dialect)?, 3)?,
+            Rung::new(Profile::new("fallback", fallback, "two", dialect)?, 1)?,
+        ])
+    };
+    let chat = chain(Dialect::OPENAI, "model-a", "model-c")?;
+    let messages = chain(Dialect::ANTHROPIC, "model-b", "model-d")?;
+
+    let ledger = MemoryLedger::new();
+    // Shorter waits than the default half second, since nobody wants to wait for an example.
+    let quick = Schedule::new(Duration::from_millis(100), Duration::from_secs(60));
+    let stack = Stack::builder(chat.clone())
+        .ledger(ledger.clone())
+        .hold(Hold::Complete)
+        .backoff(|backoff| backoff.schedule(quick))
+        .build()?
+        .layer(client);
 
     let mut good = 0;
     for (what, path, body) in CALLS {
         println!("\n{what}");
         let start = Instant::now();
-        let request = Request::post(format!("{}{path}", provider.url()))
+        let chain = if path == "/v1/messages" { &messages } else { &chat };
+        let mut request = Request::post(format!("{}{path}", provider.url()))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from_static(body.as_bytes())))?;
+        request.extensions_mut().insert(CallOptions::new().chain(chain.clone()).node(what));
         let response = stack.clone().oneshot(request).await?;
-        let (status, cell) = (response.status(), AttemptCell::of(&response).cloned());
+        let status = response.status();
+        let who = Provenance::of(&response).ok_or("nobody knows who answered")?.clone();
         let text = response.into_body().collect().await?.to_bytes();
-        let last = cell.as_ref().and_then(AttemptCell::last_verdict);
-        good += usize::from(last.is_some_and(|verdict| !verdict.class().is_failure()));
+        good += usize::from(who.outcome() == Some(Outcome::Ok));
+        if let Some(record) = ledger.calls().iter().find(|call| call.node.as_deref() == Some(what))
+        {
+            tell(record);
+        }
         println!(
-            "  the caller got: {}, {} bytes, from {}, after {:.1} s",
+            "  the caller got: {}, {} bytes, from {} ({}), after {:.1} s",
             status.as_u16(),
             text.len(),
-            last.and_then(Verdict::model).unwrap_or("nobody"),
+            who.reported_model().as_deref().unwrap_or("nobody"),
+            if who.fallback_used() { "the fallback" } else { "the primary" },
             start.elapsed().as_secs_f64()
         );
     }
@@ -68,36 +83,35 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Prints one attempt.
-fn tell<B>(result: Result<Response<B>, Error>) -> Result<Response<B>, Error> {
-    let verdict = match &result {
-        Ok(response) => Verdict::of(response),
-        Err(error) => error.verdict(),
-    };
-    let Some(verdict) = verdict else { return result };
-    let status = verdict
-        .status()
-        .map_or_else(|| "no answer".to_owned(), |status| status.as_u16().to_string());
-    print!("  attempt: {status}: {}", verdict.class());
-    if let Some(code) = verdict.code() {
-        print!(", {code}");
+/// Prints what the record knows of each attempt.
+fn tell(record: &CallRecord) {
+    for attempt in &record.attempts {
+        print!("  attempt {}", attempt.attempt);
+        if let (Some(wait), Some(reason)) = (attempt.wait_ms, &attempt.wait_reason) {
+            print!(", after {wait} ms ({reason})");
+        }
+        print!(", {}: ", attempt.model.as_deref().unwrap_or("?"));
+        match attempt.status {
+            Some(status) => print!("{status}: {}", attempt.class),
+            None => print!("no answer: {}", attempt.class),
+        }
+        if let Some(code) = &attempt.code {
+            print!(", {code}");
+        }
+        if let Some(end) = &attempt.stream_end {
+            print!(", stream {end}");
+        }
+        println!();
     }
-    if let Some(end) = verdict.stream_end() {
-        print!(", stream {}", end.as_str());
-    }
-    if let Some(hint) = verdict.hint() {
-        print!(", come back in {:?} (by {})", hint.wait(), hint.source().as_str());
-    }
-    println!();
-    result
 }
 
-const CALLS: [(&str, &str, &str); 5] = [
+const CALLS: [(&str, &str, &str); 6] = [
     ("A rate limit that says when to come back", "/v1/chat/completions", CHAT),
     ("An overloaded provider", "/v1/messages", MESSAGES),
     ("An error as the first event of a 200 stream", "/v1/messages", MESSAGES),
     ("A connection that is reset before the answer", "/v1/chat/completions", CHAT),
     ("A stream that breaks off in the middle", "/v1/chat/completions", CHAT),
+    ("An account that is empty, which no wait mends", "/v1/chat/completions", CHAT),
 ];
 const CHAT: &str =
     r#"{"model":"model-a","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
@@ -117,5 +131,7 @@ fn weather() -> Vec<Answer> {
         script::openai::chat("model-a", "All is well."),
         script::openai::chat_stream("model-a", words).cut_after_events(3),
         script::openai::chat_stream("model-a", words),
+        script::openai::error(429, "insufficient_quota", "insufficient_quota"),
+        script::openai::chat("model-c", "All is well."),
     ]
 }
