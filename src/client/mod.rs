@@ -2,11 +2,17 @@
 //!
 //! | feature | module | for |
 //! |---|---|---|
+//! | `async-openai` | `client::async_openai` | programs that use async-openai: a stack below its typed calls |
+//! | `hyper-client` | `client::hyper` | programs without a client of their own: the lowest service of a stack, with rustls |
 //! | `reqwest` | `client::reqwest` | programs that use reqwest: as the lowest service of a stack, and above it |
 //!
 //! None of them repeats a request, follows a redirect or hides an answer by itself: what a provider sees is what the
-//! layers decided. Their errors are [`Error`](crate::Error), judged by types, without the request's URL.
+//! layers decided. Their errors are [`Error`], judged by types, without the request's URL.
 
+#[cfg(feature = "async-openai")]
+pub mod async_openai;
+#[cfg(feature = "hyper-client")]
+pub mod hyper;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 

@@ -217,8 +217,9 @@ impl<S> Client<S> {
     /// Sends `request` through the stack.
     ///
     /// In place of [`reqwest::Client::execute`], with the same arguments. The answer comes as the stack hands it on, whatever
-    /// its status: [`reqwest::Response::error_for_status`] works as ever. Its `url()` is that of `request`, also where a layer
-    /// sent it elsewhere; what the layers leave for their caller is in its `extensions()`. A body of `request` that is a stream is read whole by the layers, up to
+    /// its status: [`reqwest::Response::error_for_status`] works as ever. Its `url()` is that
+    /// of `request`, also where a layer sent it elsewhere, and without the query, which may hold a key and would be in the errors
+    /// of its readers; what the layers leave for their caller is in its `extensions()`. A body of `request` that is a stream is read whole by the layers, up to
     /// their limit.
     ///
     /// Dropping the future ends the call and the attempt in flight.
@@ -237,7 +238,11 @@ impl<S> Client<S> {
         RB: Body<Data = Bytes> + Send + Sync + 'static,
         RB::Error: Into<BoxError>,
     {
-        self.send(request, None)
+        let mut stack = self.stack.clone();
+        async move {
+            std::future::poll_fn(|cx| stack.poll_ready(cx)).await.map_err(Error::from_inner)?;
+            send(&mut stack, request, None).await
+        }
     }
 
     /// Sends `request` through the stack, with options for this one call: like [`execute`](Self::execute) otherwise.
@@ -258,32 +263,10 @@ impl<S> Client<S> {
         RB: Body<Data = Bytes> + Send + Sync + 'static,
         RB::Error: Into<BoxError>,
     {
-        self.send(request, Some(options))
-    }
-
-    fn send<RB>(
-        &self,
-        request: reqwest::Request,
-        options: Option<CallOptions>,
-    ) -> impl Future<Output = Result<reqwest::Response, Error>> + use<S, RB>
-    where
-        S: Service<http::Request<reqwest::Body>, Response = http::Response<RB>> + Clone,
-        S::Error: Into<BoxError>,
-        RB: Body<Data = Bytes> + Send + Sync + 'static,
-        RB::Error: Into<BoxError>,
-    {
         let mut stack = self.stack.clone();
         async move {
-            let url = request.url().clone();
-            let mut request = http::Request::try_from(request).map_err(|_| {
-                Error::misconfigured("the request's URL is no URI: it cannot be sent over HTTP")
-            })?;
-            if let Some(options) = options {
-                request.extensions_mut().insert(options);
-            }
             std::future::poll_fn(|cx| stack.poll_ready(cx)).await.map_err(Error::from_inner)?;
-            let response = stack.call(request).await.map_err(Error::from_inner)?;
-            Ok(to_response(response, url))
+            send(&mut stack, request, Some(options)).await
         }
     }
 }
@@ -295,18 +278,48 @@ impl<S> fmt::Debug for Client<S> {
     }
 }
 
+/// Sends `request` through a stack that is ready.
+pub(super) fn send<S, RB>(
+    ready: &mut S,
+    request: reqwest::Request,
+    options: Option<CallOptions>,
+) -> impl Future<Output = Result<reqwest::Response, Error>> + use<S, RB>
+where
+    S: Service<http::Request<reqwest::Body>, Response = http::Response<RB>>,
+    S::Error: Into<BoxError>,
+    RB: Body<Data = Bytes> + Send + Sync + 'static,
+    RB::Error: Into<BoxError>,
+{
+    let url = request.url().clone();
+    let call = http::Request::try_from(request).map(|mut request| {
+        if let Some(options) = options {
+            request.extensions_mut().insert(options);
+        }
+        ready.call(request)
+    });
+    async move {
+        let call = call.map_err(|_| {
+            Error::misconfigured("the request's URL is no URI: it cannot be sent over HTTP")
+        })?;
+        Ok(to_response(call.await.map_err(Error::from_inner)?, url))
+    }
+}
+
 fn to_reqwest(request: http::Request<RequestBody>) -> Result<reqwest::Request, Error> {
     super::absolute(request.uri())?;
     request.map(reqwest::Body::wrap).try_into().map_err(from_reqwest)
 }
 
 /// reqwest keeps an answer's URL in a private extension, which only its builder can make.
-fn to_response<RB>(response: http::Response<RB>, url: reqwest::Url) -> reqwest::Response
+fn to_response<RB>(response: http::Response<RB>, mut url: reqwest::Url) -> reqwest::Response
 where
     RB: Body<Data = Bytes> + Send + Sync + 'static,
     RB::Error: Into<BoxError>,
 {
     let mut response = response.map(reqwest::Body::wrap);
+    // It is in the `Debug` of the answer, and in the errors of those who read it.
+    url.set_query(None);
+    url.set_fragment(None);
     if let Ok(with_url) = http::Response::builder().url(url).body(()) {
         response.extensions_mut().extend(with_url.into_parts().0.extensions);
     }

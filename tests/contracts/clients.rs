@@ -2,6 +2,8 @@
 //!
 //! What every client at the bottom has to do is written once here, over any of them.
 
+mod async_openai;
+mod hyper;
 mod reqwest;
 
 use std::error::Error as StdError;
