@@ -4,6 +4,8 @@
 pub mod defaults {
     #![doc = include_str!("../docs/defaults.md")]
 }
+#[cfg(any(feature = "async-openai", feature = "hyper-client", feature = "reqwest"))]
+pub mod client;
 pub mod stack;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -7,6 +7,7 @@
 mod allocations;
 mod buffers;
 mod bugs;
+mod clients;
 mod commitment;
 mod connections;
 mod defaults;
