@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backstop_core::Error;
 use backstop_provenance::jsonl::{self, JsonlLedger, LedgerError};

@@ -75,6 +75,7 @@ pub(crate) fn call_finished(id: CallId) -> Finished {
 }
 
 /// A call's start and finish.
+#[cfg(feature = "jsonl")]
 pub(crate) async fn keep<L: Ledger>(ledger: &L, id: CallId) -> Result<(), L::Error> {
     ledger.started(call_started(id)).await?.finish(call_finished(id));
     Ok(())
