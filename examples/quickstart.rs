@@ -69,7 +69,7 @@ async fn main() -> Result<(), BoxError> {
             "  the caller got: {}, {} bytes, from {} ({}), after {:.1} s",
             status.as_u16(),
             text.len(),
-            who.reported_model().as_deref().unwrap_or("nobody"),
+            who.reported_model().unwrap_or("nobody"),
             if who.fallback_used() { "the fallback" } else { "the primary" },
             start.elapsed().as_secs_f64()
         );

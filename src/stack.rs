@@ -28,7 +28,7 @@
 //! let response = stack.layer(client).oneshot(request).await?;
 //! let who = Provenance::of(&response).ok_or("no provenance")?.clone();
 //! response.into_body().collect().await?;
-//! assert_eq!(who.reported_model().as_deref(), Some("gpt-5.6-sol"));
+//! assert_eq!(who.reported_model(), Some("gpt-5.6-sol"));
 //! assert_eq!((who.attempts(), who.fallback_used()), (1, false));
 //! # Ok(())
 //! # }

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::io::Write;
 
 use backstop::Stack;
+use backstop::provenance::MemoryLedger;
 use backstop_backoff::BackoffLayer;
 use backstop_benches::turns::{Length, Turn, call, compare, turn};
 use backstop_benches::{Answer, Provider, headers_only, request};
@@ -44,6 +45,7 @@ macro_rules! each_stack {
         $what!("router + backoff + classify (headers)", headers_stack()?);
         $what!("router + backoff + classify", judging_stack()?);
         $what!("whole stack, no ledger", whole_stack()?);
+        $what!("whole stack, ledger in memory", recording_stack()?);
     };
 }
 
@@ -78,6 +80,12 @@ fn judging_stack() -> Result<impl Service<Request<RequestBody>>, ConfigError> {
 
 fn whole_stack() -> Result<impl Service<Request<RequestBody>>, ConfigError> {
     Ok(Stack::new(chain()?).layer(Provider::new()))
+}
+
+fn recording_stack() -> Result<impl Service<Request<RequestBody>>, ConfigError> {
+    // Small, so that it is full when the turns begin: what it drops is part of what it costs.
+    let ledger = MemoryLedger::with_capacity(1_000);
+    Ok(Stack::builder(chain()?).ledger(ledger).build()?.layer(Provider::new()))
 }
 
 fn measure(what: &str, request: &dyn Fn() -> Request<RequestBody>) -> Result<(), BoxError> {
