@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backstop::classify::ClassifyBuilder;
+use backstop::client::hyper::HyperClient;
+use backstop::client::reqwest::client_builder;
 use backstop::dialect::Dialect;
 use backstop::testing::{Outcome, ScriptedBody, ScriptedService, Step};
 use backstop::{
@@ -56,6 +58,13 @@ async fn computed() -> Table {
         let before = table.insert(key.to_owned(), value);
         assert_eq!(before, None, "{key} is computed twice");
     };
+
+    let mut clients = Table::new();
+    flatten("hyper_client", &format!("{:?}", HyperClient::builder()), &mut clients);
+    flatten("reqwest", &format!("{:?}", client_builder()), &mut clients);
+    // The rest of reqwest's are its own defaults.
+    let ours = |key: &String| key.starts_with("hyper_client") || key == "reqwest.connect_timeout";
+    clients.into_iter().filter(|(key, _)| ours(key)).for_each(|(key, value)| set(&key, value));
 
     set("backoff.seed", seed());
     let schedule = schedule(&defaults);
