@@ -5,6 +5,7 @@ mod body;
 mod cancel;
 mod classify;
 mod concurrency;
+mod credentials;
 mod guard;
 mod hint;
 mod memory;

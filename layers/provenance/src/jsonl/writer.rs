@@ -1,7 +1,8 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -84,8 +85,20 @@ impl Default for Batch {
 impl Writer {
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         let (mut flushes, mut stop) = (Vec::new(), None);
-        while let Ok(message) = messages.recv() {
-            let mut next = Some(message);
+        loop {
+            // What waits for an outage's end is tried again by itself: on an idle process no other record
+            // may come.
+            let mut next = match self.batch.lines.is_empty() {
+                true => match messages.recv() {
+                    Ok(message) => Some(message),
+                    Err(_) => break,
+                },
+                false => match messages.recv_timeout(TRY_AGAIN) {
+                    Ok(message) => Some(message),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => break,
+                },
+            };
             while let Some(message) = next {
                 match message {
                     Message::Started(started, name, ack) => self.start(&started, &name, ack),
@@ -249,3 +262,5 @@ const MAX_BATCH: usize = 256 * 1024;
 const MAX_LINES: usize = 1024;
 /// Finishes that wait for a file that can be written: some thousand.
 const MAX_KEPT: usize = 1024 * 1024;
+/// A disk that is full is rarely empty again sooner.
+const TRY_AGAIN: Duration = Duration::from_secs(1);

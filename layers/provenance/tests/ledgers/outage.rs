@@ -132,6 +132,31 @@ fn b034_a_full_disk_refuses_and_finishes_wait_for_space() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn what_waits_for_space_is_written_on_an_idle_process_too() {
+    use std::os::unix::fs::symlink;
+
+    let path = fresh("full-idle");
+    let file = path.with_extension("real");
+    fs::write(&file, "").unwrap();
+    symlink(&file, &path).unwrap();
+    block_on(async {
+        let ledger = JsonlLedger::open(&path).unwrap();
+        let open = ledger.started(call_started(id(1))).await.unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink("/dev/full", &path).unwrap();
+        open.finish(call_finished(id(1)));
+        assert!(ledger.started(call_started(id(2))).await.is_err(), "the outage was met");
+        fs::remove_file(&path).unwrap();
+        symlink(&file, &path).unwrap();
+        // No other record comes, and nobody closes the ledger.
+        while jsonl::calls(&path).unwrap().calls[0].outcome != Outcome::Ok {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn finishes_that_wait_for_space_are_bounded_and_counted() {
     use std::os::unix::fs::symlink;
 
