@@ -51,7 +51,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use backstop_core::{BoxError, ConfigError, Error, RequestBody};
-use http::{Request, Response, Uri};
+use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
@@ -224,7 +224,10 @@ impl Service<Request<RequestBody>> for HyperClient {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<RequestBody>) -> ResponseFuture {
+    fn call(&mut self, mut request: Request<RequestBody>) -> ResponseFuture {
+        // The connection decides which version is spoken, not the one in which a request came to whoever
+        // hands it on: hyper refuses one of HTTP/2 on a connection of HTTP/1.1.
+        *request.version_mut() = Version::HTTP_11;
         let state = match super::absolute(request.uri()) {
             Ok(()) => State::Sending { pending: self.client.request(request) },
             Err(error) => State::Unsent { error: Some(error) },

@@ -19,11 +19,14 @@ pub mod reqwest;
 use backstop_core::Error;
 use http::Uri;
 
-/// Without a scheme and a host there is nowhere to send a request to. Clients say so in errors that look like a failed
-/// attempt, which would be repeated in vain.
+/// Without a scheme and a host there is nowhere to send a request to, and with another scheme nobody who understands
+/// it. Clients say so in errors that look like a failed attempt, which would be repeated in vain.
 fn absolute(uri: &Uri) -> Result<(), Error> {
-    match (uri.scheme(), uri.authority()) {
-        (Some(_), Some(_)) => Ok(()),
+    match (uri.scheme_str(), uri.authority()) {
+        (Some("http" | "https"), Some(_)) => Ok(()),
+        (Some(_), Some(_)) => Err(Error::misconfigured(
+            "the request's URI has a scheme that is neither http nor https",
+        )),
         _ => Err(Error::misconfigured(
             "the request's URI is relative: give it a scheme and a host, or send it through a rung with a base URL",
         )),

@@ -139,3 +139,21 @@ async fn a_server_that_nobody_vouches_for_gets_no_request() {
     assert_eq!(error.verdict().map(Verdict::class), Some(Class::Transient));
     hides_the_url(&error);
 }
+
+#[tokio::test]
+async fn a_request_that_came_in_over_http2_goes_out_in_whatever_the_server_speaks() {
+    let provider =
+        backstop::testing::ScriptedProvider::start([backstop::testing::script::openai::chat(
+            "m", "hi",
+        )]);
+    let provider = provider.await.unwrap();
+    let mut request = post(format!("{}{CHAT}", provider.url()), ASK);
+    *request.version_mut() = Version::HTTP_2;
+    assert_eq!(bottom().oneshot(request).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_scheme_that_nobody_speaks_is_an_error_that_is_not_repeated() {
+    let error = bottom().oneshot(post("ftp://files.test/v1/chat", ASK)).await.unwrap_err();
+    assert!(matches!(error, backstop::Error::Misconfigured { .. }), "{error}");
+}
