@@ -24,6 +24,9 @@ use crate::{CallId, CallOptions, Chain, Labels, Original, Profile, RequestBody, 
 #[derive(Clone)]
 pub struct CallContext {
     inner: Arc<Inner>,
+    /// What a router keeps goes with the requests that it sends, and is nobody else's: another request of
+    /// the same context never meets it, and it goes when the router's call goes.
+    original: Option<Arc<Kept>>,
 }
 
 // Small: what few calls have is in boxes.
@@ -31,7 +34,6 @@ struct Inner {
     options: Option<Box<CallOptions>>,
     id: OnceLock<CallId>,
     chain: OnceLock<Chain>,
-    original: OnceLock<Box<Kept>>,
     started: Option<Instant>,
     deadline: OnceLock<Instant>,
     progress: Progress,
@@ -52,17 +54,17 @@ impl CallContext {
                 options: (options != CallOptions::new()).then(|| Box::new(options)),
                 id: OnceLock::new(),
                 chain: OnceLock::new(),
-                original: OnceLock::new(),
                 started,
                 deadline: deadline.map_or_else(OnceLock::new, OnceLock::from),
                 progress: Progress::new(0),
                 decisions: Decisions::default(),
             }),
+            original: None,
         }
     }
 
     /// The context of a call that a router begins: its chain is planned, its first attempt announced, and
-    /// the request kept, as with [`CallContext::keep`].
+    /// the request kept, as with [`CallContext::keeping`].
     #[must_use]
     pub fn planned(
         options: Option<CallOptions>,
@@ -71,18 +73,18 @@ impl CallContext {
         original: Option<Original>,
         is_shared: bool,
     ) -> Self {
-        let original = original.map(|original| Box::new(Kept { original, is_shared }));
+        let original = original.map(|original| Arc::new(Kept { original, is_shared }));
         Self {
             inner: Arc::new(Inner {
                 options: options.map(Box::new),
                 id: OnceLock::new(),
                 chain: OnceLock::from(chain),
-                original: original.map_or_else(OnceLock::new, OnceLock::from),
                 started: None,
                 deadline: deadline.map_or_else(OnceLock::new, OnceLock::from),
                 progress: Progress::new(1),
                 decisions: Decisions::default(),
             }),
+            original,
         }
     }
 
@@ -129,19 +131,28 @@ impl CallContext {
     /// The request as the caller sent it, where a router keeps it.
     #[must_use]
     pub fn original(&self) -> Option<&Original> {
-        self.inner.original.get().map(|kept| &kept.original)
+        self.original.as_ref().map(|kept| &kept.original)
     }
 
     /// Whether the layers below may make their repeats from [`CallContext::original`].
     #[must_use]
     pub fn shares_original(&self) -> bool {
-        self.inner.original.get().is_some_and(|kept| kept.is_shared)
+        self.original.as_ref().is_some_and(|kept| kept.is_shared)
     }
 
     /// Keeps the request as the caller sent it: for the router alone, or, if it `is_shared`, so that one
     /// copy serves every layer below.
-    pub fn keep(&self, original: Original, is_shared: bool) {
-        let _ = self.inner.original.set(Box::new(Kept { original, is_shared }));
+    #[must_use]
+    pub fn keeping(mut self, original: Original, is_shared: bool) -> Self {
+        self.original = Some(Arc::new(Kept { original, is_shared }));
+        self
+    }
+
+    /// The same context without what a router keeps: for a router that finds one above it.
+    #[must_use]
+    pub fn keeping_nothing(mut self) -> Self {
+        self.original = None;
+        self
     }
 
     /// The request of the current rung once more, made from [`CallContext::original`]; `None` where none

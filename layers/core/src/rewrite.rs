@@ -110,6 +110,12 @@ fn strip(headers: &mut HeaderMap) {
     for name in Dialect::credential_headers() {
         headers.remove(*name);
     }
+    // What somebody has marked as a secret is one, whatever its name.
+    while let Some(secret) =
+        headers.iter().find(|(_, value)| value.is_sensitive()).map(|(name, _)| name.clone())
+    {
+        headers.remove(secret);
+    }
 }
 
 /// Sets the length that a changed body has, and leaves out what described the old one.

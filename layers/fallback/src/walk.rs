@@ -16,7 +16,10 @@ use crate::config::Config;
 /// One call's way along its chain: where it is, and whether it goes on.
 pub(crate) struct Walk {
     config: Arc<Config>,
+    /// With the request as the caller sent it, where another attempt can need it.
     context: CallContext,
+    /// Where this walk is; another one above or below it may be elsewhere.
+    rung: u32,
 }
 
 /// What follows the end of a rung.
@@ -31,8 +34,8 @@ impl Walk {
     /// The call of a request with `extensions`, whose body is not read yet.
     #[inline]
     pub(crate) fn new(config: &Arc<Config>, extensions: &mut Extensions) -> Self {
-        let context = context(config, extensions);
-        Self { config: Arc::clone(config), context }
+        let context = context(config, extensions).keeping_nothing();
+        Self { config: Arc::clone(config), context, rung: 0 }
     }
 
     /// The call of a request whose body is there: as [`Walk::new`] and [`Walk::begin`], and the context is
@@ -43,7 +46,7 @@ impl Walk {
         request: &mut Request<RequestBody>,
     ) -> Result<Self, Error> {
         if CallContext::of(request).is_some() {
-            let walk = Self::new(config, request.extensions_mut());
+            let mut walk = Self::new(config, request.extensions_mut());
             walk.begin(request)?;
             return Ok(walk);
         }
@@ -63,34 +66,42 @@ impl Walk {
         let shared = config.shares_original;
         let context = CallContext::planned(options, deadline, chain, original, shared);
         request.extensions_mut().insert(context.clone());
-        Ok(Self { config: Arc::clone(config), context })
+        Ok(Self { config: Arc::clone(config), context, rung: 0 })
     }
 
     /// Plans the chain, and makes `request` one for the primary.
     ///
     /// # Errors
     /// What forbids the call; nothing is sent.
-    pub(crate) fn begin(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
-        let Self { config, context } = self;
+    pub(crate) fn begin(&mut self, request: &mut Request<RequestBody>) -> Result<(), Error> {
+        let Self { config, context, rung: _ } = self;
         if context.chain().is_none() {
             let chain = context.options().planned().unwrap_or(&config.chain);
             context.plan(chain.clone());
         }
         // A router above has planned its own.
         let chain = context.chain().unwrap_or(&config.chain);
+        let beside = request.extensions().get::<CallOptions>();
+        if chain.has_fallback() && beside.is_some_and(CallOptions::forbids_fallback) {
+            return Err(refuse_fallback(chain));
+        }
         check(config, Some(context.options()), chain, context.deadline(), request.uri())
             .inspect_err(|error| {
                 if matches!(error, Error::Refused { .. }) {
                     context.note(Instant::now().into_std(), error.to_string());
                 }
             })?;
-        if may_need_original(config, chain) {
-            context.keep(Original::of(request), config.shares_original);
-        }
+        let original = may_need_original(config, chain).then(|| Original::of(request));
         if let Some(primary) = chain.rungs().first() {
             rewrite::apply(request, primary.profile(), Place::Primary).map_err(unfit)?;
         }
+        if let Some(original) = original {
+            *context = context.clone().keeping(original, config.shares_original);
+        }
+        // Somebody above may have sent the call this way before: it begins at the primary again.
+        context.set_rung(0);
         context.begin_first();
+        request.extensions_mut().insert(context.clone());
         Ok(())
     }
 
@@ -105,7 +116,7 @@ impl Walk {
 
     /// Decides what the failure of a rung leads to.
     #[cold]
-    pub(crate) fn settle<RB>(&self, mut result: Result<Response<RB>, Error>) -> Step<RB> {
+    pub(crate) fn settle<RB>(&mut self, mut result: Result<Response<RB>, Error>) -> Step<RB> {
         let now = Instant::now().into_std();
         let verdict = match &result {
             Ok(response) => Verdict::of_answer(response, || self.config.clock.at(now)),
@@ -138,12 +149,12 @@ impl Walk {
 
     /// The next rung that can serve the call, and the wait before it.
     fn next(
-        &self,
+        &mut self,
         verdict: &Verdict,
         now: std::time::Instant,
     ) -> Option<(Box<Request<RequestBody>>, Duration)> {
         let chain = self.context.chain()?.clone();
-        let from = self.context.rung();
+        let from = self.rung;
         let failed = chain.rungs().get(from as usize)?.profile();
         for (rung, to) in (0_u32..).zip(chain.rungs()).skip(from as usize + 1) {
             let profile = to.profile();
@@ -159,6 +170,7 @@ impl Walk {
                 self.skip(profile, unfit, now);
                 continue;
             }
+            self.rung = rung;
             self.context.set_rung(rung);
             self.context.begin_next(wait, reason);
             request.extensions_mut().insert(self.context.clone());

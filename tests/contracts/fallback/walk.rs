@@ -314,3 +314,72 @@ async fn our_own_refusals_from_below_end_the_call_at_once() {
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     assert_eq!(service.calls(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_context_that_serves_two_requests_never_mixes_their_bodies() {
+    for shares in [false, true] {
+        let service = ScriptedService::new(Script::new([Outcome::status(500)]).repeat_last());
+        let router = FallbackRouterLayer::builder(rungs(&["p", "q"])).share_original(shares);
+        let backoff = BackoffLayer::builder().max_retries(1).schedule(exact()).build().unwrap();
+        let stack = router.build().unwrap().layer(backoff.layer(service.clone()));
+        let context = CallContext::new(CallOptions::new(), None, None);
+        for n in 1..=2 {
+            let mut request = post(CHAT, format!(r#"{{"model":"x","request":{n}}}"#));
+            request.extensions_mut().insert(context.clone());
+            let before = service.calls();
+            stack.clone().oneshot(request).await.unwrap();
+            let log = service.log();
+            assert!(log.len() > before + 1, "it was repeated, or fell back");
+            for call in &log[before..] {
+                let body = String::from_utf8(call.body.to_vec()).unwrap();
+                assert!(body.contains(&format!(r#""request":{n}"#)), "{body}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_sent_this_way_again_begins_at_the_primary_and_says_so() {
+    let service = ScriptedService::new(Script::new([Outcome::status(500)]).repeat_last());
+    let router = FallbackRouterLayer::new(rungs(&["p", "q"])).layer(service.clone());
+    let backoff = BackoffLayer::builder().max_retries(2).schedule(exact()).build().unwrap();
+    let mut request = post(CHAT, ASK);
+    request.extensions_mut().insert(CallContext::new(CallOptions::new(), None, None));
+    backoff.layer(router).oneshot(request).await.unwrap();
+    let expected: Vec<_> = ["model-0", "model-1"].into_iter().cycle().take(6).collect();
+    assert_eq!(models(&service), expected, "every pass goes to its end");
+    let context = service.log()[0].head.extensions.get::<CallContext>().unwrap().clone();
+    assert_eq!((context.attempt(), context.rung()), (6, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_between_can_forbid_fallback_too() {
+    let service = ScriptedService::new(Script::new([Outcome::status(500)]).repeat_last());
+    let router = FallbackRouterLayer::new(rungs(&["p", "q"])).layer(service.clone());
+    let mut request = post(CHAT, ASK);
+    request.extensions_mut().insert(CallContext::new(CallOptions::new(), None, None));
+    request.extensions_mut().insert(CallOptions::new().forbid_fallback());
+    let error = router.oneshot(request).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert_eq!(service.calls(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_caller_puts_beside_its_handle_goes_away_with_the_call() {
+    #[derive(Clone)]
+    #[expect(dead_code, reason = "they are held, and not read")]
+    struct State(backstop::Provenance, std::sync::Arc<()>);
+    let service = ScriptedService::new(Script::new([good()]).repeat_last());
+    let stack = backstop::Stack::new(rungs(&["p", "q"])).layer(service);
+    let mark = std::sync::Arc::new(());
+    for _ in 0..3 {
+        let who = backstop::Provenance::new();
+        let mut request = post(CHAT, ASK);
+        request.extensions_mut().insert(who.clone());
+        request.extensions_mut().insert(State(who, mark.clone()));
+        receive(stack.clone().oneshot(request).await.unwrap()).await;
+    }
+    // The scripted service keeps what it saw; with it goes all of it.
+    drop(stack);
+    assert_eq!(std::sync::Arc::strong_count(&mark), 1);
+}

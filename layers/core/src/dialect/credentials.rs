@@ -5,13 +5,25 @@
 //! openai/openai-python src/openai/lib/azure.py; envoyproxy/ai-gateway
 //! internal/backendauth/aws.go.
 
-/// Request headers, in lower case. The last two carry no secret but name the account: a request
-/// that goes elsewhere must not tell whose it was, and the other side would refuse it.
+/// Request headers, in lower case: those of providers, and of the gateways that stand before them. Some carry
+/// no secret but name the account: a request that goes elsewhere must not tell whose it was, and the other
+/// side would refuse it.
 pub(super) const HEADERS: &[&str] = &[
     "authorization",
     "x-api-key",
     "api-key",
     "x-goog-api-key",
+    "ocp-apim-subscription-key",
+    "x-auth-token",
+    "x-forwarded-authorization",
+    "cf-aig-authorization",
+    "cf-access-client-secret",
+    "helicone-auth",
+    "x-portkey-api-key",
+    "x-litellm-api-key",
+    "x-goog-iam-authorization-token",
+    "x-goog-user-project",
+    "cookie2",
     "x-amz-security-token",
     "proxy-authorization",
     "cookie",
@@ -20,5 +32,17 @@ pub(super) const HEADERS: &[&str] = &[
 ];
 
 /// Parameters of the query.
-pub(super) const QUERY: &[&str] =
-    &["key", "access_token", "X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token"];
+pub(super) const QUERY: &[&str] = &[
+    "key",
+    "access_token",
+    "X-Amz-Signature",
+    "X-Amz-Credential",
+    "X-Amz-Security-Token",
+    "api_key",
+    "api-key",
+    "subscription-key",
+    "oauth_token",
+    "token",
+    "sig",
+    "X-Goog-Signature",
+];

@@ -266,7 +266,7 @@ fn what_keeps_the_original_goes_away_with_its_call() {
     let context = CallContext::new(crate::CallOptions::new(), None, None);
     request.extensions_mut().insert(context.clone());
     request.extensions_mut().insert(mark.clone());
-    context.keep(Original::of(&request), true);
+    let context = context.keeping(Original::of(&request), true);
     let again = context.request_again().unwrap().unwrap();
     assert!(CallContext::of(&again).is_some());
     assert!(again.extensions().get::<std::sync::Arc<()>>().is_some(), "the caller's own go along");
