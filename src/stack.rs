@@ -34,6 +34,10 @@
 //! # }
 //! ```
 //!
+//! Rungs on hosts of their own say where, and with which key: [`Profile::with_endpoint`](crate::Profile::with_endpoint),
+//! [`with_api_key`](crate::Profile::with_api_key) or [`without_api_key`](crate::Profile::without_api_key). The caller's own
+//! credentials never go there.
+//!
 //! # The order
 //!
 //! ```text
